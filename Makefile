@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+# celld. `make` builds build/celld; `make demo` shows it at work; `make test` proves it; `make lint` keeps the house.
+#   V=1 full command lines   DEV=1 -Werror   CC=clang   SAN=address,undefined sanitized build in build/san-*
+#   BUILD=DIR another build directory        T_SCALE=N  factor on the tests' time limits
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+BUILD ?= build
+LLHTTP_DIR ?= /usr/share/llhttp
+LLHTTP_INC ?= /usr/share/include/llhttp
+PREFIX ?= /usr/local
+RUN_ADDR ?= 127.0.0.1
+
+comma := ,
+B := $(BUILD)$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
+O := $(B)/obj$(if $(filter-out gcc cc,$(CC)),-$(notdir $(CC)))$(if $(DEV),-dev)
+
+# What has to be there to build and test, and what only `make lint` needs besides.
+DEPS := gcc libc6-dev make pkg-config libev-dev node-llhttp libb64-dev check libsubunit-dev libjansson-dev uthash-dev
+DEPS_LINT := clang clang-format
+
+# Flags. libev's watchers are cast to each other, hence no strict aliasing (its manual asks for it).
+WARN := -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wwrite-strings \
+	-Wformat=2 -Wundef -Wpointer-arith -Wold-style-definition $(if $(DEV),-Werror)
+CPPFLAGS += -I. -isystem $(LLHTTP_INC) -D_GNU_SOURCE -DLLHTTP_STRICT_MODE=1
+BASE := -std=gnu11 -g -fno-strict-aliasing -fstack-protector-strong -ffunction-sections -fdata-sections
+ifdef SAN
+BASE += -O1 -fsanitize=$(SAN) -fno-omit-frame-pointer $(if $(findstring undefined,$(SAN)),-fno-sanitize-recover=undefined)
+LINK :=
+else
+BASE += -O2 -D_FORTIFY_SOURCE=2
+LINK := -static
+endif
+LDFLAGS += -Wl,--gc-sections
+# The test programs are dynamic but take these libraries as archives, so that --wrap=malloc sees their calls too.
+LIBS := -lev -lb64 -ljansson
+LIBS_T := -Wl,-Bstatic -lcheck -lsubunit $(LIBS) -Wl,-Bdynamic -lrt -lpthread -lm
+WRAP := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=free
+
+PROTO := $(wildcard proto/*.c)
+DAEMON := $(wildcard $(addprefix daemon/,*.c core/*.c net/*.c sandboxd/*.c envd/*.c))
+UNIT := $(wildcard tests/unit/*.c)
+INTEGRATION := $(wildcard tests/integration/*.c)
+DEMO := $(wildcard tests/demo/*.c)
+BENCH := $(wildcard tests/bench/*.c)
+obj = $(patsubst %.c,$(O)/%.o,$(1))
+LLHTTP_O := $(addprefix $(O)/llhttp/,api.o http.o llhttp.o)
+ALL_O := $(call obj,$(PROTO) $(DAEMON) $(UNIT) $(INTEGRATION) $(DEMO) $(BENCH))
+
+# These goals install what is missing first; plain `make` never touches the system.
+NEED := $(if $(filter deps demo test run lint bench,$(MAKECMDGOALS)),deps)
+
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-4s %s\n' $(1) $(2))
+
+.PHONY: all deps demo test run lint bench install clean objects FORCE
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+all: $(B)/celld
+
+# $(call stamp,TEXT): rewrite the target only when TEXT differs, so that other flags rebuild and the same do not.
+stamp = @mkdir -p $(@D); echo '$(subst ','\'',$(1))' | cmp -s - $@ || echo '$(subst ','\'',$(1))' >$@
+$(O)/flags: FORCE
+	$(call stamp,$(CC) $(CPPFLAGS) $(WARN) $(BASE) $(CFLAGS) $(LLHTTP_DIR))
+$(B)/link: FORCE
+	$(call stamp,$(CC) $(BASE) $(CFLAGS) $(LDFLAGS))
+
+$(ALL_O): $(O)/%.o: %.c $(O)/flags | $(NEED)
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(WARN) $(BASE) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# Somebody else's generated code: our defines, none of our warnings. (No prerequisite: `deps` may bring the sources.)
+$(LLHTTP_O): $(O)/llhttp/%.o: $(O)/flags | $(NEED)
+	$(call say,CC,$(LLHTTP_DIR)/$*.c)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(BASE) $(CFLAGS) -w -c -o $@ $(LLHTTP_DIR)/$*.c
+
+# $(call link,OBJECTS,LIBRARIES AND FLAGS)
+link = $(call say,LD,$@)$(newline)	$(Q)$(CC) $(BASE) $(CFLAGS) $(LDFLAGS) -o $@ $(1) $(2)
+define newline
+
+
+endef
+
+$(B)/celld: $(call obj,$(DAEMON) $(PROTO)) $(LLHTTP_O) $(B)/link
+	$(call link,$(filter %.o,$^),$(LINK) $(LIBS) -lm)
+ifndef SAN
+	@mv $@ $@.debug && strip -o $@ $@.debug
+	@echo "$@: static, $$(( ($$(stat -c %s $@) + 1023) / 1024 )) KiB stripped"
+endif
+
+# Unit tests link every module but main; the other programs see the product only over the wire, and proto to speak it.
+$(B)/unit-tests: $(call obj,$(UNIT) $(filter-out daemon/main.c,$(DAEMON)) $(PROTO)) $(LLHTTP_O) $(B)/link
+	$(call link,$(filter %.o,$^),$(WRAP) $(LIBS_T))
+$(B)/integration-tests: $(call obj,$(INTEGRATION) $(PROTO)) $(LLHTTP_O) $(B)/link
+	$(call link,$(filter %.o,$^),$(LIBS_T))
+$(B)/demo: $(call obj,$(DEMO) $(PROTO)) $(LLHTTP_O) $(B)/link
+	$(call link,$(filter %.o,$^),$(LIBS_T))
+$(B)/bench: $(call obj,$(BENCH) $(PROTO)) $(LLHTTP_O) $(B)/link
+	$(call link,$(filter %.o,$^),$(LIBS_T))
+
+# A sanitized build is several times slower: its time limits scale.
+test bench demo run: export T_SCALE ?= $(if $(SAN),4,1)
+test bench demo run: export ASAN_OPTIONS ?= detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
+test bench demo run: export UBSAN_OPTIONS ?= print_stacktrace=1:halt_on_error=1
+test: $(NEED) $(B)/celld $(B)/unit-tests $(B)/integration-tests
+	@CELLD=$(abspath $(B)/celld) sh tests/run.sh $(B)/unit-tests $(B)/integration-tests
+
+demo: $(NEED) $(B)/celld $(B)/demo
+	@$(B)/demo $(abspath $(B)/celld)
+
+bench: $(NEED) $(B)/celld $(B)/bench
+	@$(B)/bench $(abspath $(B)/celld)
+
+# Stays up until interrupted; whoever reaches the ports may run commands, so they are local unless RUN_ADDR says more.
+run: $(NEED) $(B)/celld
+	@dir=$$(mktemp -d /tmp/celld-run.XXXXXX) && echo "workspace $$dir (kept)" && exec $(B)/celld \
+		--workspace "$$dir" --listen $(RUN_ADDR):2024 --envd-listen $(RUN_ADDR):49983
+
+objects: $(ALL_O) $(LLHTTP_O)
+
+lint: $(NEED)
+	@sh tests/lint/run.sh
+	@$(MAKE) --no-print-directory objects DEV=1 CC=gcc BUILD=$(BUILD)/lint
+	@$(MAKE) --no-print-directory objects DEV=1 CC=clang BUILD=$(BUILD)/lint
+	@echo "lint: clean"
+
+deps:
+	@sh .ci/deps $(DEPS) $(if $(filter lint,$(MAKECMDGOALS)),$(DEPS_LINT))
+
+install: $(B)/celld
+	install -D -m 755 $(B)/celld $(DESTDIR)$(PREFIX)/bin/celld
+
+clean:
+	rm -rf $(BUILD)
+
+-include $(ALL_O:.o=.d)

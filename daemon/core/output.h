@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// output: the tagged byte log of one process. Writers append chunks with a channel, readers are cursors with absolute offsets, so
+// that no reader has a copy. Bytes are written before the indices that publish them. The log belongs to its process; a reader
+// belongs to whoever attached it and detaches it before the log is freed.
+// wake() is called from output_filled and output_close; in it a reader may read and may detach itself, nothing else.
+#ifndef CELLD_CORE_OUTPUT_H
+#define CELLD_CORE_OUTPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+enum output_channel { OUTPUT_STDOUT, OUTPUT_STDERR, OUTPUT_PTY, OUTPUT_CHANNELS };
+
+struct output;
+
+struct output_reader {
+	void (*wake)(struct output_reader *r); // there is more to read, or the log was closed
+	void (*cut)(
+		struct output_reader *r); // it held the others up for too long: it must detach, now or in its next turn
+	struct output *log;               // private
+	uint64_t at;                      // private: offset of the record the cursor is in
+	uint32_t used;                    // private: bytes of that record already taken
+	bool lost;                        // output before the cursor was overwritten before this reader could have it
+	struct output_reader *prev, *next; // private
+};
+
+struct output_span {
+	enum output_channel channel;
+	const unsigned char *p;
+	size_t n;
+};
+
+// REPLAY: bytes kept for readers that attach later. Allocates no pages until something is written. NULL when out of memory.
+struct output *output_new(size_t replay);
+void output_free(struct output *o);
+
+// Room for the next chunk as up to two pieces of the ring, at most WANT bytes together; *COUNT pieces. Returns the bytes of room: 0 when a
+// reader has to take something first, -ENOMEM when the ring cannot be mapped.
+ssize_t output_room(struct output *o, size_t want, struct iovec iov[2], int *count);
+// Publishes N bytes that were written into that room (N <= the room) and wakes the readers.
+void output_filled(struct output *o, enum output_channel ch, size_t n);
+// No more will come: the ring shrinks to what replay needs. Wakes the readers, which then find the end.
+void output_close(struct output *o);
+bool output_closed(const struct output *o);
+
+// Bytes ever written to a channel; bytes that the ring holds for readers and replay.
+uint64_t output_total(const struct output *o, enum output_channel ch);
+size_t output_held(const struct output *o);
+// Memory of the log in bytes, for bounds on what ended processes keep.
+size_t output_memory(const struct output *o);
+
+// Attaches R at the oldest byte that is kept. R->lost says whether earlier output is gone already.
+void output_attach(struct output *o, struct output_reader *r);
+// At the end of what was written: live output only.
+void output_attach_live(struct output *o, struct output_reader *r);
+void output_detach(struct output_reader *r);
+size_t output_readers(const struct output *o);
+// The next bytes for R, at most MAX and contiguous: true and *S set; false if it has read all. They stay valid until output_taken.
+bool output_next(struct output_reader *r, size_t max, struct output_span *s);
+// R is done with N bytes of that span.
+void output_taken(struct output_reader *r, size_t n);
+// Bytes between R and the end of the log.
+size_t output_behind(const struct output_reader *r);
+// The reader that keeps output_room at 0 while another one has read all there is; NULL if nobody is held up so.
+struct output_reader *output_blocker(const struct output *o);
+
+#endif

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// proc: the table of processes that clients started: life machine, output log, stdin queue, timers, reaping, kills.
+// The table owns its procs; a proc lives until its retention is over and its last reader has left. Readers attach to proc_output and
+// are woken on output and at the end. Callbacks must not start or free procs.
+// Must not know HTTP, JSON or a surface.
+#ifndef CELLD_CORE_PROC_H
+#define CELLD_CORE_PROC_H
+
+#include "daemon/core/output.h"
+#include "daemon/core/spawn.h"
+#include "proto/buf.h"
+
+#include <ev.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum proc_kind { PROC_EXEC, PROC_TERMINAL, PROC_BACKGROUND };
+
+// RUNNING: neither waited nor drained. EXITED: waited, some pipe still open: grace. DRAINED: all pipes at EOF, not yet waited. ENDED:
+// both, or the grace is over; the end is known to readers.
+enum proc_state { PROC_RUNNING, PROC_EXITED, PROC_DRAINED, PROC_ENDED };
+
+struct proc_end {
+	int code;       // exit code, or -1 for a signal
+	int sig;        // the signal that ended it, or 0
+	bool timed_out; // its deadline passed before it had ended
+	bool stopped;   // the sandbox ended first: there is no exit to tell
+};
+
+struct proc_limits {
+	size_t max_procs;    // living ones
+	size_t max_ended;    // kept after their end
+	size_t ended_memory; // bytes all of those may take together
+	size_t stdin_max;    // bytes queued for one process
+	size_t replay;
+	int64_t grace_ms;
+	int64_t retention_ms;
+};
+
+struct proc_spec {
+	struct spawn_spec run; // fd is filled in by proc_start
+	enum proc_kind kind;
+	const char *command;    // shown in lists
+	const char *session_id; // or NULL
+	double timeout;         // seconds, 0 = none
+	bool want_stdin;        // a pipe; else /dev/null
+};
+
+struct procs;
+struct proc;
+
+// Borrowed: LOOP, BASE. NULL when out of memory.
+struct procs *procs_new(struct ev_loop *loop, const struct proc_limits *limits, const struct spawn_base *base);
+// Frees the table; living processes are left alone.
+void procs_free(struct procs *t);
+// Reaps whatever has ended (the SIGCHLD callback; also called by hand).
+void procs_reap(struct procs *t);
+// The daemon runs again after it was stopped (SIGCONT): deadlines move by the time it was away. Also noticed without the signal.
+void procs_resumed(struct procs *t);
+size_t procs_living(const struct procs *t);
+// True when no command lives and the daemon has no other child either.
+bool procs_alone(const struct procs *t);
+struct proc *procs_first(const struct procs *t); // in order of start; then proc_next
+struct proc *proc_next(const struct proc *p);
+struct proc *procs_find(const struct procs *t, pid_t pid);
+
+// TERM to every command's tree and all else that runs below the daemon; procs_alone says when they are gone.
+void procs_terminate(struct procs *t);
+// Marks all that still live as stopped (their readers find the end) and kills everything below the daemon.
+void procs_kill_all(struct procs *t);
+
+// Starts one. 0, or negative errno with *STEP set (-EUSERS: max_procs). *OUT is borrowed.
+int proc_start(struct procs *t, const struct proc_spec *spec, struct proc **out, enum spawn_step *step);
+pid_t proc_pid(const struct proc *p);
+enum proc_state proc_state(const struct proc *p);
+enum proc_kind proc_kind(const struct proc *p);
+const char *proc_command(const struct proc *p);
+const char *proc_session_id(const struct proc *p); // NULL if none was given
+int64_t proc_started_ms(const struct proc *p);     // wall clock
+int64_t proc_duration_ms(const struct proc *p);    // until its end, or until now
+struct output *proc_output(const struct proc *p);
+// The end once it is ENDED, else NULL.
+const struct proc_end *proc_end(const struct proc *p);
+// True while it has not been waited for, so that its pid and group are its own.
+bool proc_waitable(const struct proc *p);
+
+// A reader has taken output: pipes that waited for room are read again. Called by readers after output_taken and output_detach.
+void proc_resume(struct proc *p);
+// Sends SIG to the group (GROUP) or to the process alone. 0, -ESRCH once it was reaped, or the kernel's errno.
+int proc_signal(struct proc *p, int sig, bool group);
+// Queues N bytes for its stdin. 0; -ESRCH once it has ended; -EPIPE if it has no open stdin; -ENOBUFS if the queue is full (nothing
+// is queued then); -ENOMEM.
+int proc_write(struct proc *p, const void *data, size_t n);
+// Closes its stdin once the queue is written. 0 (again: 0), -ESRCH once it has ended, -EPIPE if it was started without.
+int proc_close_stdin(struct proc *p);
+
+// "SIGKILL" for 9; NULL for numbers without a name.
+const char *proc_signal_name(int sig);
+// "SIGTERM", "TERM", "SIGNAL_SIGTERM", "15" (N bytes): the number, or -EINVAL.
+int proc_signal_parse(const char *s, size_t n);
+
+#endif

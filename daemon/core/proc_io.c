@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/core/proc_priv.h"
+
+#include "daemon/io.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <utlist.h>
+
+// Bytes one process may bring in a turn of the loop, so that the others have theirs.
+#define TURN_MAX ((size_t)256 * 1024)
+
+static void on_readable(struct ev_loop *loop, ev_io *w, int revents)
+{
+	(void)loop, (void)revents;
+	struct proc_pipe *pipe = w->data;
+	proc_io_drain(pipe->proc);
+}
+
+static void stdin_flush(struct proc *p);
+
+static void on_writable(struct ev_loop *loop, ev_io *w, int revents)
+{
+	(void)loop, (void)revents;
+	stdin_flush(w->data);
+}
+
+static int open_output(struct proc *p, int i, int *child_fd)
+{
+	int fds[2];
+	int rc = io_pipe(fds);
+	if (rc < 0)
+		return rc;
+	p->pipes[i].fd = fds[0];
+	*child_fd = fds[1];
+	// The read end is a description of our own: the child's write end stays blocking.
+	return io_set_nonblock(fds[0]);
+}
+
+int proc_io_open(struct proc *p, bool want_stdin, int child_fd[3])
+{
+	int rc;
+	for (int i = 0; i < 2; i++) {
+		rc = open_output(p, i, &child_fd[i + 1]);
+		if (rc < 0)
+			return rc;
+		p->pipes[i].channel = i ? OUTPUT_STDERR : OUTPUT_STDOUT;
+	}
+	p->in.wanted = want_stdin;
+	if (!want_stdin)
+		return 0;
+	int fds[2];
+	rc = io_pipe(fds);
+	if (rc < 0)
+		return rc;
+	child_fd[0] = fds[0];
+	p->in.fd = fds[1];
+	return io_set_nonblock(fds[1]);
+}
+
+void proc_io_start(struct proc *p)
+{
+	for (int i = 0; i < 2; i++) {
+		struct proc_pipe *pipe = &p->pipes[i];
+		pipe->proc = p;
+		ev_io_init(&pipe->io, on_readable, pipe->fd, EV_READ);
+		pipe->io.data = pipe;
+		if (pipe->fd >= 0)
+			ev_io_start(p->table->loop, &pipe->io);
+	}
+	if (p->in.fd >= 0) {
+		ev_io_init(&p->in.io, on_writable, p->in.fd, EV_WRITE);
+		p->in.io.data = p;
+	}
+}
+
+static void pipe_close(struct proc *p, struct proc_pipe *pipe)
+{
+	ev_io_stop(p->table->loop, &pipe->io);
+	io_close(&pipe->fd);
+	pipe->owed = 0;
+}
+
+// Reads one pipe once. Bytes read; 0 when that was all it has or can take for now.
+static size_t read_pipe(struct proc *p, struct proc_pipe *pipe)
+{
+	struct iovec iov[2];
+	int count;
+	ssize_t room = output_room(p->output, PROC_READ_MAX, iov, &count);
+	if (room <= 0) {
+		proc_starve(p);
+		return 0;
+	}
+	ssize_t n = io_readv(pipe->fd, iov, count);
+	if (n == -EAGAIN)
+		return 0;
+	if (n <= 0) { // EOF; a terminal says EIO
+		pipe_close(p, pipe);
+		return 0;
+	}
+	pipe->owed -= pipe->owed < (size_t)n ? pipe->owed : (size_t)n;
+	output_filled(p->output, pipe->channel, (size_t)n);
+	return (size_t)n;
+}
+
+void proc_io_drain(struct proc *p)
+{
+	size_t taken = 0, got = 1;
+	while (got && taken < TURN_MAX && !p->starved) {
+		struct pollfd pfd[2] = {
+			{.fd = p->pipes[0].fd, .events = POLLIN}, {.fd = p->pipes[1].fd, .events = POLLIN}};
+		got = 0;
+		if (poll(pfd, 2, 0) <= 0)
+			break;
+		for (int i = 0; i < 2 && !p->starved; i++) {
+			if (pfd[i].fd >= 0 && pfd[i].revents)
+				got += read_pipe(p, &p->pipes[i]);
+		}
+		taken += got;
+	}
+	proc_advance(p);
+}
+
+void proc_io_mark_owed(struct proc *p)
+{
+	for (int i = 0; i < 2; i++) {
+		ssize_t n = p->pipes[i].fd < 0 ? 0 : io_pending(p->pipes[i].fd);
+		p->pipes[i].owed = n > 0 ? (size_t)n : 0;
+	}
+}
+
+bool proc_io_owes(const struct proc *p)
+{
+	return p->pipes[0].owed || p->pipes[1].owed;
+}
+
+bool proc_io_eof(const struct proc *p)
+{
+	return p->pipes[0].fd < 0 && p->pipes[1].fd < 0;
+}
+
+// --- what outlives a command ---
+
+void proc_drain_free(struct proc_drain *d)
+{
+	DL_DELETE(d->table->drains, d);
+	ev_io_stop(d->table->loop, &d->io);
+	io_close(&d->fd);
+	free(d);
+}
+
+static void on_drain(struct ev_loop *loop, ev_io *w, int revents)
+{
+	(void)loop, (void)revents;
+	char scratch[16 * 1024];
+	struct proc_drain *d = w->data;
+	ssize_t n = io_read(d->fd, scratch, sizeof scratch);
+	if (n <= 0 && n != -EAGAIN)
+		proc_drain_free(d);
+}
+
+static void park(struct proc *p, struct proc_pipe *pipe)
+{
+	struct proc_drain *d = calloc(1, sizeof *d);
+	ev_io_stop(p->table->loop, &pipe->io);
+	if (!d) {
+		pipe_close(p, pipe);
+		return;
+	}
+	d->table = p->table;
+	d->fd = pipe->fd;
+	pipe->fd = -1;
+	ev_io_init(&d->io, on_drain, d->fd, EV_READ);
+	d->io.data = d;
+	ev_io_start(p->table->loop, &d->io);
+	DL_APPEND(p->table->drains, d);
+}
+
+void proc_io_finish(struct proc *p, bool parked)
+{
+	for (int i = 0; i < 2; i++) {
+		if (p->pipes[i].fd < 0)
+			continue;
+		if (parked)
+			park(p, &p->pipes[i]);
+		else
+			pipe_close(p, &p->pipes[i]);
+	}
+	proc_io_close_stdin_now(p);
+}
+
+// --- stdin ---
+
+void proc_io_close_stdin_now(struct proc *p)
+{
+	if (p->in.fd >= 0) {
+		ev_io_stop(p->table->loop, &p->in.io);
+		io_close(&p->in.fd);
+	}
+	buf_release(&p->in.queue);
+}
+
+static void stdin_flush(struct proc *p)
+{
+	struct proc_stdin *in = &p->in;
+	while (in->fd >= 0 && buf_len(&in->queue)) {
+		ssize_t n = io_write(in->fd, buf_data(&in->queue), buf_len(&in->queue));
+		if (n == -EAGAIN) {
+			ev_io_start(p->table->loop, &in->io);
+			return;
+		}
+		if (n < 0) { // nobody reads it any more: later writes are told
+			proc_io_close_stdin_now(p);
+			return;
+		}
+		buf_consume(&in->queue, (size_t)n);
+	}
+	if (in->fd < 0)
+		return;
+	ev_io_stop(p->table->loop, &in->io);
+	if (in->closing)
+		proc_io_close_stdin_now(p);
+	else
+		buf_release(&in->queue);
+}
+
+int proc_write(struct proc *p, const void *data, size_t n)
+{
+	if (p->waited)
+		return -ESRCH;
+	if (p->in.fd < 0 || p->in.closing)
+		return -EPIPE;
+	if (buf_len(&p->in.queue) + n > p->table->limits.stdin_max)
+		return -ENOBUFS;
+	bool was_empty = buf_len(&p->in.queue) == 0;
+	buf_append(&p->in.queue, data, n);
+	if (buf_failed(&p->in.queue))
+		return -ENOMEM;
+	if (was_empty)
+		stdin_flush(p);
+	return 0;
+}
+
+int proc_close_stdin(struct proc *p)
+{
+	if (p->waited)
+		return -ESRCH;
+	if (!p->in.wanted)
+		return -EPIPE;
+	p->in.closing = true;
+	stdin_flush(p);
+	return 0;
+}

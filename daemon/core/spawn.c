@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/core/spawn.h"
+
+#include "daemon/io.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+// What the child half needs, all of it prepared; and where it reports, in memory that vfork shares.
+struct child {
+	const struct spawn_base *base;
+	const struct spawn_spec *spec;
+	const char *path;
+	bool switch_user;
+	char oom[16];
+	size_t oom_len;
+	volatile enum spawn_step step;
+	volatile int err;
+};
+
+static const struct sigaction default_action = {.sa_handler = SIG_DFL};
+
+int spawn_base_init(struct spawn_base *b, const struct rlimit *nofile, int original_oom)
+{
+	b->nofile = *nofile;
+	b->oom_score_adj = original_oom > 100 ? original_oom : 100;
+	char now[16];
+	b->set_oom = io_read_file("/proc/self/oom_score_adj", now, sizeof now) > 0 && atoi(now) != b->oom_score_adj;
+	b->devnull = open("/dev/null", O_RDWR | O_CLOEXEC);
+	return b->devnull < 0 ? -errno : 0;
+}
+
+void spawn_base_release(struct spawn_base *b)
+{
+	io_close(&b->devnull);
+}
+
+static _Noreturn void child_fail(struct child *c, enum spawn_step step)
+{
+	c->err = errno;
+	c->step = step;
+	_exit(127);
+}
+
+// Raw calls: the C library's wrappers may take locks or talk to threads.
+static void child_user(struct child *c)
+{
+	const struct user *u = c->spec->user;
+	if (!c->switch_user)
+		return;
+	if (syscall(SYS_setgroups, u->group_count, u->groups) < 0 ||
+		syscall(SYS_setresgid, u->gid, u->gid, u->gid) < 0 ||
+		syscall(SYS_setresuid, u->uid, u->uid, u->uid) < 0)
+		child_fail(c, SPAWN_USER);
+}
+
+// Between vfork and exec: async-signal-safe calls only, and nothing of the parent's memory is changed but the report.
+static _Noreturn void child_run(struct child *c)
+{
+	const struct spawn_spec *s = c->spec;
+	for (int sig = 1; sig < NSIG; sig++)
+		sigaction(sig, &default_action, NULL);
+	if (setsid() < 0)
+		child_fail(c, SPAWN_SETUP);
+	for (int i = 0; i < 3; i++) {
+		if (dup2(s->fd[i] < 0 ? c->base->devnull : s->fd[i], i) < 0)
+			child_fail(c, SPAWN_SETUP);
+	}
+	if (s->controlling_tty && ioctl(0, TIOCSCTTY, 0) < 0)
+		child_fail(c, SPAWN_SETUP);
+	if (c->oom_len) {
+		// Best effort, as it is at start: a sandbox without the right to it still runs commands.
+		int fd = open("/proc/self/oom_score_adj", O_WRONLY);
+		ssize_t ignored = fd < 0 ? 0 : write(fd, c->oom, c->oom_len);
+		(void)ignored;
+		close(fd);
+	}
+	syscall(SYS_close_range, 3u, ~0u, 0u); // where the kernel has no such call, close-on-exec does it
+	if (setrlimit(RLIMIT_NOFILE, &c->base->nofile) < 0)
+		child_fail(c, SPAWN_SETUP);
+	child_user(c);
+	if (chdir(s->cwd) < 0)
+		child_fail(c, SPAWN_CWD);
+	sigset_t none;
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	execve(c->path, (char *const *)s->argv, (char *const *)s->env);
+	child_fail(c, SPAWN_EXEC);
+}
+
+static const char *env_get(const char *const *env, const char *name)
+{
+	size_t n = strlen(name);
+	for (; *env; env++) {
+		if (strncmp(*env, name, n) == 0 && (*env)[n] == '=')
+			return *env + n + 1;
+	}
+	return NULL;
+}
+
+// execvp's look-up, done by the parent with the child's PATH. An entry that exists but cannot be run is remembered, as shells do.
+static int find_program(const struct spawn_spec *s, char *out, size_t n)
+{
+	if (strchr(s->path, '/')) {
+		int len = snprintf(out, n, "%s", s->path);
+		return len < 0 || (size_t)len >= n ? -ENAMETOOLONG : 0;
+	}
+	const char *path = env_get(s->env, "PATH");
+	int rc = -ENOENT;
+	if (!*s->path)
+		return rc;
+	for (const char *p = path ? path : "/usr/bin:/bin"; p; p = *p ? p + 1 : NULL) {
+		size_t dir = strcspn(p, ":");
+		int len = snprintf(out, n, "%.*s%s%s", (int)dir, p, dir ? "/" : "./", s->path);
+		struct stat st;
+		p += dir;
+		if (len < 0 || (size_t)len >= n || stat(out, &st) < 0 || !S_ISREG(st.st_mode))
+			continue;
+		if (st.st_mode & 0111)
+			return 0;
+		rc = -EACCES;
+	}
+	return rc;
+}
+
+// The child has reported a failure and is about to be a zombie: collect it here, so that nobody else sees it.
+static void collect(pid_t pid)
+{
+	siginfo_t si;
+	while (waitid(P_PID, (id_t)pid, &si, WEXITED) < 0 && errno == EINTR)
+		;
+}
+
+static pid_t start_child(struct child *c)
+{
+	pid_t pid = vfork();
+	if (pid == 0)
+		child_run(c);
+	return pid;
+}
+
+int spawn_run(const struct spawn_base *b, const struct spawn_spec *s, pid_t *pid, int *pidfd, enum spawn_step *step)
+{
+	char path[PATH_MAX];
+	struct child c = {.base = b, .spec = s, .path = path, .switch_user = s->user && s->user->uid != geteuid()};
+	*step = SPAWN_EXEC;
+	int rc = find_program(s, path, sizeof path);
+	if (rc < 0)
+		return rc;
+	if (b->set_oom)
+		c.oom_len = (size_t)snprintf(c.oom, sizeof c.oom, "%d", b->oom_score_adj);
+	for (int i = 0; i < 3; i++)
+		assert(s->fd[i] < 0 || s->fd[i] > 2);
+	*step = SPAWN_PREPARE;
+	// A descriptor for the pidfd is set aside first: with none left the command must not have run at all.
+	int reserve = fcntl(b->devnull, F_DUPFD_CLOEXEC, 3);
+	if (reserve < 0)
+		return -errno;
+	sigset_t all, old;
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &old);
+	pid_t p = start_child(&c);
+	rc = p < 0 ? -errno : 0;
+	sigprocmask(SIG_SETMASK, &old, NULL);
+	io_close(&reserve);
+	if (rc < 0)
+		return rc;
+	if (c.step != SPAWN_NONE) {
+		collect(p);
+		*step = c.step;
+		return -c.err;
+	}
+	*pidfd = (int)syscall(SYS_pidfd_open, p, 0);
+	if (*pidfd < 0) {
+		rc = -errno;
+		kill(-p, SIGKILL);
+		kill(p, SIGKILL);
+		collect(p);
+		return rc;
+	}
+	*pid = p;
+	*step = SPAWN_NONE;
+	return 0;
+}

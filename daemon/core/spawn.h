@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// spawn: starts one process. The parent half prepares everything; the child half, between vfork and exec, makes only async-signal-safe
+// calls. The child gets descriptors 0-2 alone, default dispositions, an empty mask, a session of its own, the limits that celld
+// was started with. Every path that launches something goes through here.
+#ifndef CELLD_CORE_SPAWN_H
+#define CELLD_CORE_SPAWN_H
+
+#include "daemon/core/users.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+// What every child gets, taken once at start before celld changes its own.
+struct spawn_base {
+	struct rlimit nofile; // the limit that commands get back
+	int oom_score_adj;    // theirs
+	bool set_oom;         // false where there is nothing to change
+	int devnull;          // open /dev/null
+};
+
+enum spawn_step { SPAWN_NONE, SPAWN_PREPARE, SPAWN_SETUP, SPAWN_USER, SPAWN_CWD, SPAWN_EXEC };
+
+struct spawn_spec {
+	const char *path;        // program; without '/' looked up in PATH of ENV
+	const char *const *argv; // NULL-terminated
+	const char *const *env;  // NULL-terminated
+	const char *cwd;         // absolute
+	const struct user *user; // identity; NULL or the daemon's own uid: nothing is switched
+	int fd[3];               // become 0-2; borrowed; -1 = /dev/null
+	bool controlling_tty;    // fd[0] is a terminal and becomes the controlling one
+};
+
+// NOFILE and ORIGINAL_OOM are what celld was started with; commands get that limit and the larger of 100 and that score. Descriptors
+// 0-2 must be open. 0 or negative errno.
+int spawn_base_init(struct spawn_base *b, const struct rlimit *nofile, int original_oom);
+void spawn_base_release(struct spawn_base *b);
+// Starts it. 0 with *PID and *PIDFD (close-on-exec; owned by the caller), or negative errno with *STEP set to what
+// failed: exec, cwd and user errors are those of the child; nothing is left behind then. The child leads a new session and group.
+int spawn_run(const struct spawn_base *b, const struct spawn_spec *spec, pid_t *pid, int *pidfd, enum spawn_step *step);
+
+#endif

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// tree: finds and signals the living processes of a session and below a process, each through a pidfd that was checked
+// after it was opened, so that a recycled pid is never hit. Holds nothing between calls.
+#ifndef CELLD_CORE_TREE_H
+#define CELLD_CORE_TREE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct tree_stat {
+	pid_t pid, ppid, pgrp, session;
+	char state;               // 'R', 'S', 'Z', ...
+	unsigned long long start; // with pid: the identity of a process
+	char comm[64];
+};
+
+// One line of /proc/PID/stat. 0 or negative errno (-ESRCH: no such process).
+int tree_stat(pid_t pid, struct tree_stat *out);
+// Every process of /proc in turn, until FN returns nonzero, which is then the result. 0, or negative errno.
+int tree_each(int (*fn)(void *arg, const struct tree_stat *s), void *arg);
+
+// Sends SIG to ROOT, to every process below it (by parent pid) and to those children of SELF whose session is ROOT (members of its
+// session whose parents are gone), with all below them. For SIGKILL they are stopped first until no new one is found, so
+// that a fork bomb cannot outrun it. Returns how many were signalled, or negative errno.
+int tree_signal(pid_t root, pid_t self, int sig);
+// The same for every process below SELF, itself left out: all that the sandbox runs.
+int tree_signal_all(pid_t self, int sig);
+
+#endif

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/daemon.h"
+
+#include "daemon/core/proc.h"
+#include "daemon/core/users.h"
+#include "daemon/envd/envd.h"
+#include "daemon/log.h"
+#include "daemon/net/listener.h"
+#include "daemon/net/route.h"
+#include "daemon/sandboxd/sandboxd.h"
+#include "proto/text.h"
+
+#include <errno.h>
+#include <ev.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#define STDIN_MAX ((size_t)1024 * 1024)
+#define OUT_MAX ((size_t)256 * 1024)
+#define ENDED_MAX ((size_t)1024)
+#define ENDED_MEMORY ((size_t)16 * 1024 * 1024)
+// What clients get to read their last frames once everything has ended.
+#define FLUSH_S 0.3
+// While ending: how often connections are asked whether they are through, and orphans whether they are gone.
+#define LOOK_S 0.01
+
+enum phase { SERVING, STOPPING, DRAINING };
+
+struct daemon {
+	const struct daemon_spec *spec;
+	struct ev_loop *loop;
+	struct users *users;
+	struct procs *procs;
+	struct net *net;
+	struct sandboxd sandboxd;
+	struct route_table tables[2]; // surface A, surface B
+	struct listener *listeners[2 * CONFIG_LISTEN_MAX];
+	size_t listener_count;
+	ev_signal signals[6];
+	size_t signal_count;
+	ev_timer stop; // STOPPING: until KILL; DRAINING: until the end
+	ev_timer look;
+	enum phase phase;
+	struct err refusal;
+};
+
+// --- what the connections ask ---
+
+static const struct err *refuse(void *arg)
+{
+	struct daemon *d = arg;
+	return d->phase == SERVING ? NULL : &d->refusal;
+}
+
+static bool token_is(const char *token, struct http_span given)
+{
+	return given.p && text_equal_ct(given.p, given.n, token, strlen(token));
+}
+
+static bool allowed(void *arg, const struct http_head *head)
+{
+	static const char bearer[] = "Bearer ";
+	struct daemon *d = arg;
+	const char *token = d->spec->config->token;
+	if (!token || token_is(token, http_get(head, "X-Access-Token")))
+		return true;
+	struct http_span auth = http_get(head, "Authorization");
+	size_t n = sizeof bearer - 1;
+	if (!auth.p || auth.n < n || strncasecmp(auth.p, bearer, n) != 0)
+		return false;
+	return token_is(token, (struct http_span){auth.p + n, auth.n - n});
+}
+
+static void take_sandboxd(void *arg, int fd)
+{
+	struct daemon *d = arg;
+	net_add_take(d->net, fd, &d->tables[0]);
+}
+
+static void take_envd(void *arg, int fd)
+{
+	struct daemon *d = arg;
+	net_add_take(d->net, fd, &d->tables[1]);
+}
+
+// --- the end ---
+
+static void drain(struct daemon *d)
+{
+	d->phase = DRAINING;
+	ev_timer_stop(d->loop, &d->stop);
+	ev_timer_set(&d->stop, FLUSH_S, 0.);
+	ev_timer_start(d->loop, &d->stop);
+	net_drain(d->net);
+}
+
+static void on_stop_timer(struct ev_loop *loop, ev_timer *w, int revents)
+{
+	(void)revents;
+	struct daemon *d = w->data;
+	if (d->phase == DRAINING) {
+		ev_break(loop, EVBREAK_ALL);
+		return;
+	}
+	procs_kill_all(d->procs);
+	drain(d);
+}
+
+static void on_look(struct ev_loop *loop, ev_timer *w, int revents)
+{
+	(void)revents;
+	struct daemon *d = w->data;
+	if (d->phase == STOPPING && procs_alone(d->procs))
+		drain(d);
+	if (d->phase == DRAINING && net_drained(d->net))
+		ev_break(loop, EVBREAK_ALL);
+}
+
+static void stop(struct daemon *d, int sig)
+{
+	if (d->phase != SERVING)
+		return;
+	log_info("stop", "%s: %zu commands end", strsignal(sig), procs_living(d->procs));
+	d->phase = STOPPING;
+	procs_terminate(d->procs);
+	ev_now_update(d->loop);
+	ev_timer_set(&d->stop, (double)d->spec->config->stop_grace_ms / 1e3, 0.);
+	ev_timer_start(d->loop, &d->stop);
+	ev_timer_again(d->loop, &d->look);
+	on_look(d->loop, &d->look, 0);
+}
+
+static void on_signal(struct ev_loop *loop, ev_signal *w, int revents)
+{
+	(void)loop, (void)revents;
+	struct daemon *d = w->data;
+	int rc;
+	switch (w->signum) {
+	case SIGCHLD:
+		procs_reap(d->procs);
+		break;
+	case SIGCONT:
+		procs_resumed(d->procs);
+		break;
+	case SIGHUP:
+		rc = config_reload_token(d->spec->config);
+		if (rc < 0)
+			log_error("token_reload", "%s: %s", d->spec->config->token_file, strerror(-rc));
+		else
+			log_info("token_reload", "%s", d->spec->config->token_file ? "done" : "no token file");
+		break;
+	default:
+		stop(d, w->signum);
+	}
+}
+
+// --- building ---
+
+static void watch_signals(struct daemon *d)
+{
+	static const int handled[] = {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGCONT};
+	for (size_t i = 0; i < sizeof handled / sizeof *handled; i++) {
+		ev_signal_init(&d->signals[i], on_signal, handled[i]);
+		d->signals[i].data = d;
+		ev_signal_start(d->loop, &d->signals[i]);
+		d->signal_count++;
+	}
+	// The rest must not end the daemon; commands get the default back.
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGUSR1, SIG_IGN);
+	signal(SIGUSR2, SIG_IGN);
+}
+
+static int build_core(struct daemon *d)
+{
+	const struct config *c = d->spec->config;
+	struct proc_limits limits = {
+		.max_procs = c->max_procs,
+		.max_ended = ENDED_MAX,
+		.ended_memory = ENDED_MEMORY,
+		.stdin_max = STDIN_MAX,
+		.replay = c->replay,
+		.grace_ms = c->grace_ms,
+		.retention_ms = c->retention_ms,
+	};
+	d->loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOENV);
+	d->users = users_new("/etc/passwd", "/etc/group");
+	if (!d->loop || !d->users)
+		return -ENOMEM;
+	d->procs = procs_new(d->loop, &limits, &d->spec->base);
+	return d->procs ? 0 : -ENOMEM;
+}
+
+// Connections may take half of the descriptors: the other half is for the commands' pipes.
+static size_t conn_limit(size_t wanted)
+{
+	struct rlimit r;
+	size_t half = getrlimit(RLIMIT_NOFILE, &r) < 0 ? wanted : (size_t)r.rlim_cur / 2;
+	if (half < wanted)
+		log_warn("limits", "max-conns lowered to %zu: half of the descriptor limit", half);
+	return half < wanted ? half : wanted;
+}
+
+static int listen_on(struct daemon *d, const struct daemon_sockets *s, void (*take)(void *arg, int fd))
+{
+	for (size_t i = 0; i < s->count; i++) {
+		struct listener *l = listener_new(d->loop, s->fd[i], take, d);
+		if (!l)
+			return -ENOMEM;
+		d->listeners[d->listener_count++] = l;
+	}
+	return 0;
+}
+
+static int build_net(struct daemon *d)
+{
+	const struct config *c = d->spec->config;
+	struct net_limits limits = {
+		.max_body = c->max_body,
+		.max_header = c->max_header,
+		.max_conns = conn_limit(c->max_conns),
+		.header_timeout = c->header_timeout,
+		.idle_timeout = c->idle_timeout,
+		.send_timeout = c->send_timeout,
+		.out_max = OUT_MAX,
+	};
+	struct net_hooks hooks = {.arg = d, .refuse = refuse, .allowed = allowed};
+	d->net = net_new(d->loop, &limits, &hooks);
+	if (!d->net)
+		return -ENOMEM;
+	d->sandboxd = (struct sandboxd){.config = c, .procs = d->procs, .users = d->users};
+	sandboxd_routes(&d->tables[0], &d->sandboxd);
+	envd_routes(&d->tables[1]);
+	int rc = listen_on(d, &d->spec->sandboxd, take_sandboxd);
+	return rc < 0 ? rc : listen_on(d, &d->spec->envd, take_envd);
+}
+
+static void daemon_release(struct daemon *d)
+{
+	for (size_t i = 0; i < d->listener_count; i++)
+		listener_free(d->listeners[i]);
+	net_free(d->net);
+	procs_free(d->procs);
+	users_free(d->users);
+	for (size_t i = 0; i < d->signal_count; i++)
+		ev_signal_stop(d->loop, &d->signals[i]);
+	if (d->loop) {
+		ev_timer_stop(d->loop, &d->stop);
+		ev_timer_stop(d->loop, &d->look);
+		ev_loop_destroy(d->loop);
+	}
+}
+
+int daemon_run(const struct daemon_spec *spec)
+{
+	struct daemon d = {.spec = spec};
+	// What a command leaves behind comes here when its parent dies, so that it can be found and ended.
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	sandboxd_terminating(&d.refusal);
+	ev_timer_init(&d.stop, on_stop_timer, 0., 0.);
+	ev_timer_init(&d.look, on_look, LOOK_S, LOOK_S);
+	d.stop.data = d.look.data = &d;
+	int rc = build_core(&d);
+	if (rc == 0)
+		rc = build_net(&d);
+	if (rc < 0) {
+		log_error("start", "%s", strerror(-rc));
+		daemon_release(&d);
+		return 1;
+	}
+	watch_signals(&d);
+	procs_reap(d.procs); // whatever ended before the handler was there
+	if (spec->ready)
+		log_plain("%s", spec->ready);
+	ev_run(d.loop, 0);
+	net_flush(d.net);
+	procs_kill_all(d.procs);
+	daemon_release(&d);
+	return 0;
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// daemon: what serves: the loop, the table of processes, the connections and the surfaces, tied together; and the orderly stop.
+// Everything is reached from one struct, built here and freed here.
+#ifndef CELLD_DAEMON_DAEMON_H
+#define CELLD_DAEMON_DAEMON_H
+
+#include "daemon/config.h"
+#include "daemon/core/spawn.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct daemon_sockets {
+	int fd[CONFIG_LISTEN_MAX]; // listening; borrowed
+	size_t count;
+};
+
+struct daemon_spec {
+	struct config *config;
+	struct daemon_sockets sandboxd;
+	struct daemon_sockets envd;
+	struct spawn_base base;
+	const char *ready; // said on stderr once requests are served, or NULL
+};
+
+// Serves until TERM, INT or QUIT, then ends the sandbox. 0, or 1 if it could not start.
+int daemon_run(const struct daemon_spec *spec);
+
+#endif

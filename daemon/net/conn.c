@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/net/conn.h"
+
+#include "daemon/io.h"
+#include "daemon/net/conn_priv.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+enum { HEADERS_MAX = 256, OVERHEAD_MAX = 64 * 1024 };
+
+// Each of these is refused by a socket that is not TCP, which does no harm.
+static void socket_options(int fd)
+{
+	static const struct option {
+		int level, name, value;
+	} options[] = {
+		{SOL_SOCKET, SO_KEEPALIVE, 1}, // finds a dead peer that we only wait for
+		{IPPROTO_TCP, TCP_KEEPIDLE, 20}, {IPPROTO_TCP, TCP_KEEPINTVL, 10}, {IPPROTO_TCP, TCP_KEEPCNT, 3},
+		{IPPROTO_TCP, TCP_NODELAY, 1}, // answers are written whole
+	};
+	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+		(void)setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof(int));
+}
+
+struct conn *conn_new(struct net *n, int fd, const struct route_table *table)
+{
+	struct conn *c = calloc(1, sizeof(*c));
+	if (!c)
+		return NULL;
+	struct http_limits limits = {n->limits.max_header, HEADERS_MAX, OVERHEAD_MAX};
+	c->http = http_new(HTTP_REQUEST, &limits);
+	if (!c->http) {
+		free(c);
+		return NULL;
+	}
+	c->net = n;
+	c->fd = fd;
+	c->table = table;
+	c->since = io_mono_ns();
+	buf_init(&c->in, CONN_READ_MAX);
+	buf_init(&c->body, n->limits.max_body);
+	socket_options(fd);
+	return c;
+}
+
+void conn_free(struct conn *c)
+{
+	if (c->on_close)
+		c->on_close(c->on_close_arg);
+	if (c->producer)
+		c->producer->closed(c->producer_arg);
+	http_free(c->http);
+	buf_release(&c->in);
+	buf_release(&c->body);
+	buf_release(&c->out);
+	free(c);
+}
+
+void conn_enter(struct conn *c, enum conn_state state)
+{
+	// A connection beyond the limit has one deadline for its whole head.
+	if (!c->reserve || state != CONN_HEAD)
+		c->since = io_mono_ns();
+	c->state = state;
+}
+
+bool conn_is_last(const struct conn *c)
+{
+	return c->close || c->reserve || c->net->draining || (c->eof && buf_len(&c->in) == 0);
+}
+
+// --- answers ---
+
+struct answer {
+	int status;
+	const char *ctype, *extra;
+	const struct buf *body; // NULL for a stream
+};
+
+// Content-Type, EXTRA, the length, Connection: the order that surface A's clients have seen so far.
+static void put_head(struct buf *b, const struct conn *c, const struct answer *a, bool stream)
+{
+	bool old = c->ended && http_head(c->http)->minor == 0;
+	http_put_status(b, a->status);
+	if (a->ctype && a->status != 204)
+		http_put_header(b, "Content-Type", a->ctype);
+	if (a->extra)
+		buf_str(b, a->extra);
+	if (stream && c->chunked)
+		BUF_LIT(b, "Transfer-Encoding: chunked\r\n");
+	else if (!stream && a->status != 204)
+		http_put_length(b, a->body ? buf_len(a->body) : 0);
+	if (conn_is_last(c))
+		BUF_LIT(b, "Connection: close\r\n");
+	else if (old)
+		BUF_LIT(b, "Connection: keep-alive\r\n");
+	http_put_end(b);
+}
+
+// Queues the answer whole or, out of memory, not at all (false).
+static bool put_answer(struct conn *c, const struct answer *a, bool stream)
+{
+	// Apart while older bytes wait, for a failure in their buffer could not be undone.
+	struct buf tmp, *b = buf_len(&c->out) > 0 ? &tmp : &c->out;
+	buf_init(&tmp, 0);
+	put_head(b, c, a, stream);
+	if (a->body && a->status != 204)
+		buf_append(b, buf_data(a->body), buf_len(a->body));
+	bool ok = !buf_failed(b);
+	if (!ok)
+		buf_reset(b);
+	if (ok && b == &tmp) {
+		buf_append(&c->out, buf_data(b), buf_len(b));
+		ok = !buf_failed(&c->out);
+	}
+	buf_release(&tmp);
+	return ok;
+}
+
+static bool put_error(struct conn *c, const struct err *e, const char *extra)
+{
+	struct buf body;
+	buf_init(&body, 0);
+	c->table->error_body(&body, e);
+	struct answer a = {e->status, c->table->error_type, extra, &body};
+	bool ok = !buf_failed(&body) && put_answer(c, &a, false);
+	buf_release(&body);
+	return ok;
+}
+
+// A 503 instead of the answer, and the end of the connection. If not even that fits into memory, bytes that need none.
+static void out_of_memory(struct conn *c)
+{
+	static const char bare[] = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+	struct err e;
+	c->close = true;
+	err_sys(&e, -ENOMEM, "answer");
+	if (!buf_failed(&c->out) && put_error(c, &e, NULL))
+		return;
+	if (buf_len(&c->out) == 0 && !c->blocked) {
+		buf_reset(&c->out);
+		(void)io_send(c->fd, bare, sizeof(bare) - 1);
+	} else if (buf_failed(&c->out)) {
+		conn_kill(c); // nothing can follow what waits there
+	}
+}
+
+void conn_answered(struct conn *c)
+{
+	c->on_close = NULL;
+	c->route = NULL;
+	buf_release(&c->body);
+	if (c->state == CONN_DEAD)
+		return;
+	if (c->state != CONN_STREAM && c->ended)
+		http_next(c->http);
+	c->ended = false;
+	conn_enter(c, conn_is_last(c) ? CONN_CLOSE : CONN_IDLE);
+	conn_dirty(c);
+}
+
+void conn_fail(struct conn *c, const struct err *e, const char *extra)
+{
+	if (!c->ended)
+		c->close = true;
+	if (!put_error(c, e, extra))
+		out_of_memory(c);
+	conn_answered(c);
+}
+
+// --- what a handler uses ---
+
+const struct http_head *conn_head(const struct conn *c)
+{
+	return http_head(c->http);
+}
+
+const struct buf *conn_body(const struct conn *c)
+{
+	return &c->body;
+}
+
+struct ev_loop *conn_loop(const struct conn *c)
+{
+	return c->net->loop;
+}
+
+void conn_reply(struct conn *c, int status, const char *ctype, const char *extra, const struct buf *body)
+{
+	assert(c->state == CONN_HANDLER || c->state == CONN_DEAD);
+	struct answer a = {status, ctype, extra, body};
+	if (c->state == CONN_HANDLER && ((body && buf_failed(body)) || !put_answer(c, &a, false)))
+		out_of_memory(c);
+	conn_answered(c);
+}
+
+void conn_error(struct conn *c, const struct err *e)
+{
+	assert(c->state == CONN_HANDLER || c->state == CONN_DEAD);
+	if (c->state == CONN_HANDLER)
+		conn_fail(c, e, NULL);
+	else
+		conn_answered(c);
+}
+
+bool conn_stream(struct conn *c, const char *ctype, const char *extra, const struct conn_producer *p, void *arg)
+{
+	assert(c->state == CONN_HANDLER || c->state == CONN_DEAD);
+	if (c->state == CONN_HANDLER) {
+		struct answer a = {200, ctype, extra, NULL};
+		c->chunked = http_head(c->http)->minor > 0;
+		if (!c->chunked)
+			c->close = true; // only the end of the connection ends the body
+		c->close = conn_is_last(c);
+		if (!put_answer(c, &a, true)) {
+			out_of_memory(c);
+			conn_answered(c);
+			return false;
+		}
+		http_next(c->http);
+		conn_enter(c, CONN_STREAM);
+		conn_dirty(c);
+	}
+	c->on_close = NULL;
+	buf_release(&c->body);
+	c->producer = p;
+	c->producer_arg = arg;
+	return true;
+}
+
+void conn_wake(struct conn *c)
+{
+	if (c->state == CONN_STREAM)
+		conn_dirty(c);
+}
+
+void conn_on_close(struct conn *c, void (*fn)(void *arg), void *arg)
+{
+	c->on_close = fn;
+	c->on_close_arg = arg;
+}
+
+void conn_abort(struct conn *c)
+{
+	conn_kill(c);
+}
+
+uint64_t conn_sent(const struct conn *c)
+{
+	return c->sent;
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// route: const tables of routes; finds a route, answers 404 and 405 with Allow, guards tokens. The handler does the rest.
+// A table and what it points to live as long as the net. Must not know of processes, files or a surface.
+#ifndef CELLD_NET_ROUTE_H
+#define CELLD_NET_ROUTE_H
+
+#include "daemon/net/conn.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum route_method {
+	ROUTE_GET = 1 << 0,
+	ROUTE_POST = 1 << 1,
+};
+enum route_flags {
+	ROUTE_OPEN = 1 << 0,   // no access token needed
+	ROUTE_VITAL = 1 << 1,  // served beyond the connection limit and while the sandbox ends
+	ROUTE_PREFIX = 1 << 2, // PATH ends in '/' and matches whatever follows it (not nothing)
+};
+
+typedef void route_handler(void *ctx, struct conn *c);
+
+struct route {
+	unsigned methods;
+	const char *path;
+	route_handler *handler;
+	unsigned flags;
+};
+
+struct route_table {
+	const struct route *routes;
+	size_t count;
+	void *ctx;              // given to every handler
+	const char *error_type; // Content-Type of an error body
+	// Appends the body for an error in the surface's shape.
+	void (*error_body)(struct buf *out, const struct err *e);
+};
+
+// The route for a head: NULL with E filled and *ALLOW set to a header line ("Allow: GET, POST\r\n", static or NULL).
+const struct route *route_find(
+	const struct route_table *t, const struct http_head *head, struct err *e, const char **allow);
+
+#endif

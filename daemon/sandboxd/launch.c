@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/sandboxd/sandboxd.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// The kernel's limit for one string of argv or the environment (MAX_ARG_STRLEN, its NUL included).
+#define STRING_MAX ((size_t)128 * 1024)
+#define TIMEOUT_MAX 1e9
+#define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+static int out_of_memory(struct err *e)
+{
+	return err_sys(e, -ENOMEM, "command");
+}
+
+static char *join(const char *a, const char *sep, const char *b)
+{
+	char *s;
+	return asprintf(&s, "%s%s%s", a, sep, b) < 0 ? NULL : s;
+}
+
+// What a login would have, the virtual environment in front; then the names that the operator lets through.
+static void default_env(struct launch *l, const struct sandboxd *s)
+{
+	const struct config *cfg = s->config;
+	char *path = join(cfg->workspace, "/.venv/bin:", DEFAULT_PATH);
+	char *venv = join(cfg->workspace, "/", ".venv");
+	if (path && venv) {
+		env_put(&l->env, "PATH", path);
+		env_put(&l->env, "VIRTUAL_ENV", venv);
+	} else {
+		l->env.fail = -ENOMEM;
+	}
+	free(path);
+	free(venv);
+	env_put(&l->env, "HOME", l->user.home);
+	env_put(&l->env, "USER", l->user.name);
+	env_put(&l->env, "LOGNAME", l->user.name);
+	env_put(&l->env, "SHELL", l->user.shell);
+	const char *lang = getenv("LANG");
+	if (lang)
+		env_put(&l->env, "LANG", lang);
+	for (size_t i = 0; i < cfg->pass_env_count; i++) {
+		const char *value = getenv(cfg->pass_env[i]);
+		if (value)
+			env_put(&l->env, cfg->pass_env[i], value);
+	}
+}
+
+static int request_env(struct launch *l, struct err *e)
+{
+	const json_t *obj = NULL;
+	if (jsonr_obj(l->doc, "env", 0, &obj, e) < 0)
+		return -1;
+	const char *key;
+	json_t *value;
+	json_object_foreach((json_t *)obj, key, value)
+	{
+		if (!json_is_string(value))
+			continue;
+		size_t n = json_string_length(value);
+		if (strlen(key) + n + 2 > STRING_MAX)
+			return err_sys(e, -E2BIG, "env %.64s", key);
+		if (env_set(&l->env, key, strlen(key), json_string_value(value), n) == -EINVAL)
+			return err_set(e, ERR_INVALID_ARGUMENT, "env %.64s: invalid name or value", key);
+	}
+	return env_list(&l->env) ? 0 : out_of_memory(e);
+}
+
+static int request_cwd(struct launch *l, const struct sandboxd *s, struct err *e)
+{
+	const char *dir = "";
+	if (jsonr_str(l->doc, "workdir", 0, &dir, NULL, e) < 0)
+		return -1;
+	if (*dir == '/')
+		l->cwd = strdup(dir);
+	else
+		l->cwd = join(s->config->workspace, *dir ? "/" : "", dir);
+	return l->cwd ? 0 : out_of_memory(e);
+}
+
+static int request_command(struct launch *l, struct err *e)
+{
+	const char *command;
+	size_t n;
+	if (jsonr_str(l->doc, "command", JSONR_REQUIRED, &command, &n, e) < 0)
+		return -1;
+	if (n + 1 > STRING_MAX) {
+		err_sys(e, -E2BIG, "command");
+		return err_http(e, 400, ERR_INVALID_ARGUMENT, "command too long");
+	}
+	l->argv[0] = "/bin/sh";
+	l->argv[1] = "-c";
+	l->argv[2] = command;
+	l->spec.command = command;
+	return 0;
+}
+
+static int fill(struct launch *l, const struct sandboxd *s, struct err *e)
+{
+	if (request_command(l, e) < 0 || request_cwd(l, s, e) < 0)
+		return -1;
+	if (jsonr_str(l->doc, "session_id", 0, &l->spec.session_id, NULL, e) < 0 ||
+		jsonr_num(l->doc, "timeout", 0, 0, TIMEOUT_MAX, &l->spec.timeout, e) < 0)
+		return -1;
+	int rc = users_find(s->users, s->config->user, &l->user);
+	if (rc < 0)
+		return err_sys(e, rc, "user %s", s->config->user);
+	default_env(l, s);
+	return request_env(l, e);
+}
+
+int launch_parse(struct launch *l, const struct sandboxd *s, struct conn *c, struct err *e)
+{
+	const struct buf *body = conn_body(c);
+	memset(l, 0, sizeof *l);
+	env_init(&l->env);
+	l->spec.timeout = s->config->timeout;
+	l->doc = jsonr_parse(buf_data(body), buf_len(body), e);
+	if (!l->doc)
+		return -1;
+	if (fill(l, s, e) < 0) {
+		launch_release(l);
+		return -1;
+	}
+	l->spec.run.path = l->argv[0];
+	l->spec.run.argv = l->argv;
+	l->spec.run.env = env_list(&l->env);
+	l->spec.run.cwd = l->cwd;
+	l->spec.run.user = &l->user;
+	return 0;
+}
+
+static void start_error(const struct launch *l, int rc, enum spawn_step step, struct err *e)
+{
+	switch (step) {
+	case SPAWN_CWD:
+		err_sys(e, rc, "workdir %.128s", l->cwd);
+		if (e->status == 404) { // what is missing is no resource that was asked for
+			e->status = 400;
+			e->code = ERR_INVALID_ARGUMENT;
+		}
+		break;
+	case SPAWN_USER:
+		err_sys(e, rc, "user %.64s", l->user.name);
+		break;
+	case SPAWN_EXEC:
+		err_sys(e, rc, "exec %s", l->argv[0]);
+		break;
+	default:
+		if (rc == -EUSERS) {
+			err_set(e, ERR_RESOURCE_EXHAUSTED, "too many commands");
+			e->retryable = true;
+		} else {
+			err_sys(e, rc, "start");
+		}
+	}
+}
+
+int launch_start(struct launch *l, const struct sandboxd *s, struct proc **out, struct err *e)
+{
+	enum spawn_step step;
+	int rc = proc_start(s->procs, &l->spec, out, &step);
+	if (rc == 0)
+		return 0;
+	start_error(l, rc, step, e);
+	return -1;
+}
+
+void launch_release(struct launch *l)
+{
+	jsonr_free(l->doc);
+	env_release(&l->env);
+	user_release(&l->user);
+	free(l->cwd);
+	memset(l, 0, sizeof *l);
+}

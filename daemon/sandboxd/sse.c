@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/sandboxd/sandboxd.h"
+#include "proto/frame.h"
+
+static const enum frame_channel channels[OUTPUT_CHANNELS] = {
+	[OUTPUT_STDOUT] = FRAME_STDOUT,
+	[OUTPUT_STDERR] = FRAME_STDERR,
+	[OUTPUT_PTY] = FRAME_PTY,
+};
+
+static void sse_start(struct buf *out, const struct proc *p)
+{
+	frame_sse_pid(out, proc_pid(p));
+}
+
+static void sse_data(struct buf *out, enum output_channel ch, const void *p, size_t n)
+{
+	frame_sse_data(out, channels[ch], p, n);
+}
+
+static void sse_end(struct buf *out, const struct proc_end *end, bool truncated)
+{
+	if (end->stopped) {
+		struct err e;
+		sandboxd_terminating(&e);
+		frame_sse_error(out, &e);
+		return;
+	}
+	struct frame_end f = {
+		.code = end->code,
+		.signal = end->sig ? proc_signal_name(end->sig) : NULL,
+		.timed_out = end->timed_out,
+		.truncated = truncated,
+	};
+	char number[16];
+	if (end->sig && !f.signal) { // a real-time signal
+		snprintf(number, sizeof number, "SIG%d", end->sig);
+		f.signal = number;
+	}
+	frame_sse_exit(out, &f);
+}
+
+static void sse_end_attach(struct buf *out, const struct proc_end *end, bool truncated)
+{
+	sse_end(out, end, truncated);
+	frame_sse_done(out);
+}
+
+const struct stream_encoder *sandboxd_sse(bool attach)
+{
+	static const struct stream_encoder plain = {
+		.content_type = "text/event-stream",
+		.extra = "Cache-Control: no-cache\r\n",
+		.raw_max = FRAME_RAW_MAX,
+		.room = frame_sse_room,
+		.start = sse_start,
+		.data = sse_data,
+		.end = sse_end,
+		.keepalive = frame_sse_keepalive,
+	};
+	static const struct stream_encoder with_done = {
+		.content_type = "text/event-stream",
+		.extra = "Cache-Control: no-cache\r\n",
+		.raw_max = FRAME_RAW_MAX,
+		.room = frame_sse_room,
+		.start = sse_start,
+		.data = sse_data,
+		.end = sse_end_attach,
+		.keepalive = frame_sse_keepalive,
+	};
+	return attach ? &with_done : &plain;
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/core/tree.h"
+#include "daemon/sandboxd/sandboxd.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <unistd.h>
+
+void sandboxd_ready(void *ctx, struct conn *c)
+{
+	const struct sandboxd *s = ctx;
+	char path[PATH_MAX];
+	struct buf out;
+	struct jsonw w;
+	int n = snprintf(path, sizeof path, "%s/.venv/bin/python3", s->config->workspace);
+	buf_init(&out, 0);
+	jsonw_init(&w, &out);
+	jsonw_obj(&w);
+	jsonw_kstr(&w, "status", "ready");
+	jsonw_kbool(&w, "venv", n > 0 && (size_t)n < sizeof path && access(path, X_OK) == 0);
+	jsonw_obj_end(&w);
+	sandboxd_reply(c, &out);
+}
+
+void sandboxd_health(void *ctx, struct conn *c)
+{
+	(void)ctx;
+	conn_reply(c, 204, NULL, NULL, NULL);
+}
+
+static int put_stat(void *arg, const struct tree_stat *s)
+{
+	struct jsonw *w = arg;
+	jsonw_obj(w);
+	jsonw_kint(w, "pid", s->pid);
+	jsonw_kint(w, "ppid", s->ppid);
+	jsonw_kstr(w, "comm", s->comm);
+	jsonw_key(w, "state");
+	jsonw_str(w, &s->state, 1);
+	jsonw_obj_end(w);
+	return 0;
+}
+
+void sandboxd_processes(void *ctx, struct conn *c)
+{
+	(void)ctx;
+	struct buf out;
+	struct jsonw w;
+	buf_init(&out, 0);
+	jsonw_init(&w, &out);
+	jsonw_obj(&w);
+	jsonw_key(&w, "processes");
+	jsonw_arr(&w);
+	int rc = tree_each(put_stat, &w);
+	jsonw_arr_end(&w);
+	jsonw_obj_end(&w);
+	if (rc < 0) {
+		struct err e;
+		err_sys(&e, rc, "/proc");
+		conn_error(c, &e);
+		buf_release(&out);
+		return;
+	}
+	sandboxd_reply(c, &out);
+}

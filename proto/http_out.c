@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Look-ups in a head, and the writers.
+#include "proto/http.h"
+
+#include <assert.h>
+#include <string.h>
+#include <strings.h>
+
+enum { SIZE_DIGITS = 7 }; // 16 MiB in hex
+
+struct http_span http_get(const struct http_head *head, const char *name)
+{
+	for (size_t i = 0; i < head->header_count; i++)
+		if (http_span_is_nocase(head->headers[i].name, name))
+			return head->headers[i].value;
+	return (struct http_span){NULL, 0};
+}
+
+bool http_span_is(struct http_span s, const char *lit)
+{
+	return s.n == strlen(lit) && (s.n == 0 || memcmp(s.p, lit, s.n) == 0);
+}
+
+static char lower(char c)
+{
+	return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+bool http_span_is_nocase(struct http_span s, const char *lit)
+{
+	if (s.n != strlen(lit))
+		return false;
+	for (size_t i = 0; i < s.n; i++)
+		if (lower(s.p[i]) != lower(lit[i]))
+			return false;
+	return true;
+}
+
+static bool is_blank(char c)
+{
+	return c == ' ' || c == '\t';
+}
+
+static bool list_has(struct http_span list, const char *token)
+{
+	const char *p = list.p, *end = list.p + list.n;
+	while (p < end) {
+		const char *comma = memchr(p, ',', (size_t)(end - p));
+		const char *stop = comma ? comma : end, *last = stop;
+		while (p < last && is_blank(*p))
+			p++;
+		while (last > p && is_blank(last[-1]))
+			last--;
+		if (http_span_is_nocase((struct http_span){p, (size_t)(last - p)}, token))
+			return true;
+		p = comma ? comma + 1 : end;
+	}
+	return false;
+}
+
+bool http_has_token(const struct http_head *head, const char *name, const char *token)
+{
+	for (size_t i = 0; i < head->header_count; i++)
+		if (http_span_is_nocase(head->headers[i].name, name) && list_has(head->headers[i].value, token))
+			return true;
+	return false;
+}
+
+void http_put_status(struct buf *out, int status)
+{
+	buf_printf(out, "HTTP/1.1 %03d %s\r\n", status, err_phrase(status));
+}
+
+void http_put_request(struct buf *out, const char *method, const char *target)
+{
+	buf_str(out, method);
+	buf_byte(out, ' ');
+	// A blank or control character would end the target early.
+	for (const char *p = target; *p; p++) {
+		unsigned char c = (unsigned char)*p;
+		if (c <= ' ' || c >= 0x7f)
+			buf_printf(out, "%%%02X", c);
+		else
+			buf_byte(out, c);
+	}
+	BUF_LIT(out, " HTTP/1.1\r\n");
+}
+
+void http_put_header(struct buf *out, const char *name, const char *value)
+{
+	size_t n = strlen(value);
+	buf_str(out, name);
+	BUF_LIT(out, ": ");
+	unsigned char *to = buf_reserve(out, n);
+	if (!to)
+		return;
+	for (size_t i = 0; i < n; i++)
+		to[i] = value[i] == '\r' || value[i] == '\n' ? ' ' : (unsigned char)value[i];
+	buf_commit(out, n);
+	BUF_LIT(out, "\r\n");
+}
+
+void http_put_length(struct buf *out, uint64_t n)
+{
+	BUF_LIT(out, "Content-Length: ");
+	buf_u64(out, n);
+	BUF_LIT(out, "\r\n");
+}
+
+void http_put_end(struct buf *out)
+{
+	BUF_LIT(out, "\r\n");
+}
+
+void http_put_chunk(struct buf *out, const void *p, size_t n)
+{
+	if (n == 0)
+		return;
+	buf_printf(out, "%zx\r\n", n);
+	buf_append(out, p, n);
+	BUF_LIT(out, "\r\n");
+}
+
+void http_put_last_chunk(struct buf *out)
+{
+	BUF_LIT(out, "0\r\n\r\n");
+}
+
+size_t http_chunk_begin(struct buf *out)
+{
+	size_t mark = buf_len(out);
+	BUF_LIT(out, "0000000\r\n");
+	return mark;
+}
+
+void http_chunk_end(struct buf *out, size_t mark)
+{
+	static const char hex[] = "0123456789abcdef";
+	const size_t room = SIZE_DIGITS + sizeof("\r\n") - 1;
+	if (buf_failed(out))
+		return;
+	assert(buf_len(out) >= mark + room);
+	size_t n = buf_len(out) - mark - room;
+	if (n == 0) {
+		buf_truncate(out, mark);
+		return;
+	}
+	assert(n < (size_t)1 << 4 * SIZE_DIGITS);
+	// The bytes are ours to change: the buf is not const.
+	unsigned char *to = (unsigned char *)buf_data(out) + mark;
+	for (size_t i = SIZE_DIGITS, rest = n; i-- > 0; rest >>= 4)
+		to[i] = (unsigned char)hex[rest & 15];
+	BUF_LIT(out, "\r\n");
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs every suite. CK_RUN_SUITE, CK_RUN_CASE, CK_VERBOSITY and CK_FORK of Check work as usual; harness.h has the rest.
+#include "tests/integration/suites.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+int main(void)
+{
+	SRunner *runner = srunner_create(NULL);
+#define ADD(name) srunner_add_suite(runner, name##_suite());
+	INTEGRATION_SUITES(ADD)
+#undef ADD
+	srunner_run_all(runner, CK_ENV);
+	int ran = srunner_ntests_run(runner);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	if (ran == 0)
+		fprintf(stderr, "integration: no test was run\n");
+	return ran > 0 && failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

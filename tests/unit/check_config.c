@@ -1,0 +1,643 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE 1
+#include "daemon/config.h"
+#include "daemon/config_value.h"
+#include "oom.h"
+#include "suites.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ARGS = 24 };
+
+static struct config c; // static: what it points to lives as long as the process
+static char words[1 << 14], *args[ARGS + 1];
+static int argc, status, out_fd, err_fd;
+
+// stdout and stderr become files; the environment starts empty. Each test runs in a process of its own.
+static void setup(void)
+{
+	out_fd = memfd_create("out", MFD_CLOEXEC);
+	err_fd = memfd_create("err", MFD_CLOEXEC);
+	ck_assert_int_eq(dup2(out_fd, STDOUT_FILENO), STDOUT_FILENO);
+	ck_assert_int_eq(dup2(err_fd, STDERR_FILENO), STDERR_FILENO);
+	ck_assert_int_eq(clearenv(), 0);
+}
+
+static const char *printed(int fd)
+{
+	static char text[16384];
+	ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+	ck_assert_int_ge(n, 0);
+	text[n] = '\0';
+	ck_assert_int_eq(ftruncate(fd, 0) | (int)lseek(fd, 0, SEEK_SET), 0);
+	return text;
+}
+
+// LINE: the arguments, with blanks between them ("''" is an empty one), in memory that may be written to, as main's.
+static void set_args(const char *line)
+{
+	argc = 0;
+	snprintf(words, sizeof(words), "celld %s", line);
+	for (char *save, *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+		ck_assert_int_lt(argc, ARGS);
+		args[argc++] = strcmp(w, "''") == 0 ? w + 2 : w;
+	}
+	args[argc] = NULL;
+}
+
+static enum config_action load(const char *line)
+{
+	set_args(line);
+	status = -1;
+	return config_load(&c, argc, args, &status);
+}
+
+// Must run, without a word.
+static void must_load(const char *line)
+{
+	enum config_action action = load(line);
+	ck_assert_str_eq(printed(err_fd), "");
+	ck_assert_int_eq(action, CONFIG_RUN);
+	ck_assert_str_eq(printed(out_fd), "");
+}
+
+static void must_refuse(const char *line, int want, const char *message)
+{
+	ck_assert_int_eq(load(line), CONFIG_EXIT);
+	ck_assert_str_eq(printed(err_fd), message);
+	ck_assert_int_eq(status, want);
+	ck_assert_str_eq(printed(out_fd), "");
+}
+
+START_TEST(defaults)
+{
+	must_load("");
+	ck_assert_uint_eq(c.listen_count, 1);
+	ck_assert_str_eq(c.listen[0], "[::]:2024");
+	ck_assert(c.listen_default && c.envd_listen_default);
+	ck_assert_uint_eq(c.envd_listen_count, 1);
+	ck_assert_str_eq(c.envd_listen[0], "[::]:49983");
+	ck_assert_str_eq(c.workspace, "/workspace");
+	ck_assert_str_eq(c.user, "root");
+	ck_assert_int_eq(c.init, CONFIG_INIT_AUTO);
+	ck_assert(!c.token && !c.token_file);
+	ck_assert(c.timeout > 29.9 && c.timeout < 30.1);
+	ck_assert_int_eq(c.grace_ms, 200);
+	ck_assert_int_eq(c.retention_ms, 60000);
+	ck_assert_uint_eq(c.replay, 65536);
+	ck_assert_int_eq(c.stop_grace_ms, 1500);
+	ck_assert_uint_eq(c.max_body, 64 << 20);
+	ck_assert_uint_eq(c.max_header, 64 << 10);
+	ck_assert_uint_eq(c.max_conns, 4096);
+	ck_assert_uint_eq(c.max_procs, 4096);
+	ck_assert(c.header_timeout > 19.9 && c.header_timeout < 20.1);
+	ck_assert(c.idle_timeout > 639.9 && c.idle_timeout < 640.1);
+	ck_assert(c.send_timeout > 59.9 && c.send_timeout < 60.1);
+	ck_assert_uint_eq(c.pass_env_count, 0);
+	ck_assert(c.venv && !c.log_json);
+	ck_assert_int_eq(c.log_level, LOG_INFO);
+}
+END_TEST
+
+enum type { TEXT, LIST, SECONDS, INT64, SIZE, WORD, BOOL };
+
+// Each option's field, read back as text: a list's items joined with a blank.
+#define F(f) offsetof(struct config, f)
+static const struct good {
+	const char *name, *value;
+	enum type type;
+	size_t field, count;
+	const char *want;
+} good[] = {
+	{"listen", "127.0.0.1:1", LIST, F(listen), F(listen_count), "127.0.0.1:1"},
+	{"listen", "[::1]:65535", LIST, F(listen), F(listen_count), "[::1]:65535"},
+	{"listen", "unix:/run/a", LIST, F(listen), F(listen_count), "unix:/run/a"},
+	{"listen", "fd:3", LIST, F(listen), F(listen_count), "fd:3"},
+	{"listen", "off", LIST, F(listen), F(listen_count), ""},
+	{"envd-listen", "0.0.0.0:0", LIST, F(envd_listen), F(envd_listen_count), "0.0.0.0:0"},
+	{"envd-listen", "off", LIST, F(envd_listen), F(envd_listen_count), ""},
+	{"pass-env", "LANG", LIST, F(pass_env), F(pass_env_count), "LANG"},
+	{"workspace", "/w", TEXT, F(workspace), 0, "/w"},
+	{"user", "1000", TEXT, F(user), 0, "1000"},
+	{"token", "s3cret", TEXT, F(token), 0, "s3cret"},
+	{"timeout", "0", SECONDS, F(timeout), 0, "0.000"},
+	{"timeout", "0.25", SECONDS, F(timeout), 0, "0.250"},
+	{"timeout", ".5", SECONDS, F(timeout), 0, "0.500"},
+	{"timeout", "7.", SECONDS, F(timeout), 0, "7.000"},
+	{"timeout", "31536000", SECONDS, F(timeout), 0, "31536000.000"},
+	{"grace", "0", INT64, F(grace_ms), 0, "0"},
+	{"grace", "600000", INT64, F(grace_ms), 0, "600000"},
+	{"retention", "1.5", INT64, F(retention_ms), 0, "1500"},
+	{"retention", "0.0004", INT64, F(retention_ms), 0, "0"},
+	{"replay", "0", SIZE, F(replay), 0, "0"},
+	{"replay", "1k", SIZE, F(replay), 0, "1024"},
+	{"replay", "1G", SIZE, F(replay), 0, "1073741824"},
+	{"stop-grace", "007", INT64, F(stop_grace_ms), 0, "7"},
+	{"max-body", "1024", SIZE, F(max_body), 0, "1024"},
+	{"max-body", "64G", SIZE, F(max_body), 0, "68719476736"},
+	{"max-header", "16M", SIZE, F(max_header), 0, "16777216"},
+	{"max-conns", "1", SIZE, F(max_conns), 0, "1"},
+	{"max-procs", "1000000", SIZE, F(max_procs), 0, "1000000"},
+	{"header-timeout", "0.01", SECONDS, F(header_timeout), 0, "0.010"},
+	{"idle-timeout", "2.5", SECONDS, F(idle_timeout), 0, "2.500"},
+	{"send-timeout", "3", SECONDS, F(send_timeout), 0, "3.000"},
+	{"venv", "off", BOOL, F(venv), 0, "0"},
+	{"venv", "auto", BOOL, F(venv), 0, "1"},
+	{"log-level", "error", WORD, F(log_level), 0, "0"},
+	{"log-level", "warn", WORD, F(log_level), 0, "1"},
+	{"log-level", "info", WORD, F(log_level), 0, "2"},
+	{"log-level", "debug", WORD, F(log_level), 0, "3"},
+	{"log-format", "json", BOOL, F(log_json), 0, "1"},
+	{"log-format", "text", BOOL, F(log_json), 0, "0"},
+};
+
+static const char *got(enum type type, size_t field, size_t count)
+{
+	static char text[1024];
+	const void *p = (const char *)&c + field;
+	size_t n = 0;
+	text[0] = '\0';
+	switch (type) {
+	case TEXT:
+		return *(const char *const *)p;
+	case LIST:
+		for (size_t i = 0; i < *(const size_t *)((const char *)&c + count); i++)
+			n += (size_t)snprintf(
+				text + n, sizeof(text) - n, "%s%s", i ? " " : "", ((const char *const *)p)[i]);
+		return text;
+	case SECONDS:
+		snprintf(text, sizeof(text), "%.3f", *(const double *)p);
+		return text;
+	case INT64:
+		snprintf(text, sizeof(text), "%lld", (long long)*(const int64_t *)p);
+		return text;
+	case SIZE:
+		snprintf(text, sizeof(text), "%zu", *(const size_t *)p);
+		return text;
+	case WORD:
+		snprintf(text, sizeof(text), "%d", (int)*(const enum log_level *)p);
+		return text;
+	default:
+		snprintf(text, sizeof(text), "%d", *(const bool *)p);
+		return text;
+	}
+}
+
+// --log-level -> CELLD_LOG_LEVEL
+static const char *variable(const char *name)
+{
+	static char var[64];
+	snprintf(var, sizeof(var), "CELLD_%s", name);
+	for (char *p = var; *p; p++)
+		*p = *p == '-' ? '_' : *p >= 'a' && *p <= 'z' ? (char)(*p - 'a' + 'A') : *p;
+	return var;
+}
+
+START_TEST(each_option_and_its_variable)
+{
+	const struct good *g = &good[_i];
+	char line[128];
+	for (int with_equals = 0; with_equals < 2; with_equals++) {
+		snprintf(line, sizeof(line), "--%s%c%s", g->name, with_equals ? '=' : ' ', g->value);
+		must_load(line);
+		ck_assert_str_eq(got(g->type, g->field, g->count), g->want);
+	}
+	setenv(variable(g->name), g->value, 1);
+	must_load("");
+	ck_assert_str_eq(got(g->type, g->field, g->count), g->want);
+	// The option wins, even over a variable that makes no sense.
+	setenv(variable(g->name), "", 1);
+	must_load(line);
+	ck_assert_str_eq(got(g->type, g->field, g->count), g->want);
+}
+END_TEST
+
+START_TEST(lists)
+{
+	must_load("--listen 127.0.0.1:1 --listen fd:3 --pass-env A --pass-env=B");
+	ck_assert_str_eq(got(LIST, F(listen), F(listen_count)), "127.0.0.1:1 fd:3");
+	ck_assert_str_eq(got(LIST, F(pass_env), F(pass_env_count)), "A B");
+	ck_assert(!c.listen_default && c.envd_listen_default);
+	must_load("--listen 127.0.0.1:1 --listen off");
+	ck_assert_uint_eq(c.listen_count, 0);
+	ck_assert(!c.listen_default);
+	must_load("--listen off --listen fd:3");
+	ck_assert_str_eq(got(LIST, F(listen), F(listen_count)), "fd:3");
+
+	setenv("CELLD_LISTEN", "[::1]:0,unix:/a", 1);
+	setenv("CELLD_ENVD_LISTEN", "fd:3,off", 1);
+	setenv("CELLD_PASS_ENV", "A,B_C", 1);
+	must_load("");
+	ck_assert_str_eq(got(LIST, F(listen), F(listen_count)), "[::1]:0 unix:/a");
+	ck_assert_uint_eq(c.envd_listen_count, 0);
+	ck_assert_str_eq(got(LIST, F(pass_env), F(pass_env_count)), "A B_C");
+	ck_assert(!c.listen_default && !c.envd_listen_default);
+	ck_assert_str_eq(getenv("CELLD_LISTEN"), "[::1]:0,unix:/a");
+	must_load("--listen fd:4");
+	ck_assert_str_eq(got(LIST, F(listen), F(listen_count)), "fd:4");
+	setenv("CELLD_PASS_ENV", "", 1);
+	must_load("");
+	ck_assert_uint_eq(c.pass_env_count, 0);
+}
+END_TEST
+
+START_TEST(lists_have_an_end)
+{
+	char line[2048] = "", want[128];
+	size_t n = 0;
+	for (int i = 0; i < CONFIG_PASS_MAX; i++)
+		n += (size_t)snprintf(line + n, sizeof(line) - n, "%sV%d", i ? "," : "", i);
+	setenv("CELLD_PASS_ENV", line, 1);
+	must_load("");
+	ck_assert_uint_eq(c.pass_env_count, CONFIG_PASS_MAX);
+	snprintf(line + n, sizeof(line) - n, ",ONE_MORE");
+	setenv("CELLD_PASS_ENV", line, 1);
+	snprintf(want, sizeof(want), "celld: CELLD_PASS_ENV: more than %d values\n", CONFIG_PASS_MAX);
+	must_refuse("", 2, want);
+	unsetenv("CELLD_PASS_ENV");
+	n = 0;
+	for (int i = 0; i <= CONFIG_LISTEN_MAX; i++)
+		n += (size_t)snprintf(line + n, sizeof(line) - n, "--listen=fd:3 ");
+	snprintf(want, sizeof(want), "celld: --listen: more than %d values\n", CONFIG_LISTEN_MAX);
+	must_refuse(line, 2, want);
+}
+END_TEST
+
+#define ADDRESS "ADDR:PORT, unix:PATH, fd:N or off"
+#define YEAR "a number of seconds (0 to 31536000)"
+#define YEAR_NOT_0 "a number of seconds (0.01 to 31536000)"
+#define MILLIS "a number of milliseconds (0 to 600000)"
+#define MILLION "a number (1 to 1000000)"
+#define BYTES(range) "a size in bytes (" range "; K, M and G may follow the number)"
+
+// Values with a blank between them; the empty one is tried where it is wrong.
+static const struct bad {
+	const char *name, *values, *wants;
+	bool empty;
+} bad[] = {
+	{"listen", "2024 :2024 127.0.0.1: 127.0.0.1:65536 127.0.0.1:-1 ::1:2024 []:1 [::1:1 unix: fd: fd:-1 fd:3x",
+		ADDRESS, true},
+	{"envd-listen", "OFF none", ADDRESS, true},
+	{"workspace", "work/space ./w", "an absolute path", true},
+	{"user", "", "a value", true},
+	{"token-file", "", "a value", true},
+	{"timeout", "x -1 +1 . 1.2.3 1e3 0x10 inf nan 31536000.001 5s", YEAR, true},
+	{"retention", "31536001 -0.5", YEAR, true},
+	{"header-timeout", "0 0.001", YEAR_NOT_0, true},
+	{"idle-timeout", "0.009", YEAR_NOT_0, true},
+	{"send-timeout", "x", YEAR_NOT_0, true},
+	{"grace", "x 1.5 -1 600001 18446744073709551617", MILLIS, true},
+	{"stop-grace", "1K 0x1", MILLIS, true},
+	{"replay", "2G K 1KB 1T -1 9999999999999999999G", BYTES("0 to 1073741824"), true},
+	{"max-body", "1023 65G", BYTES("1024 to 68719476736"), true},
+	{"max-header", "17M 0", BYTES("1024 to 16777216"), true},
+	{"max-conns", "0 1K", MILLION, true},
+	{"max-procs", "1000001", MILLION, true},
+	{"pass-env", "A=B =", "the name of a variable", false},
+	{"venv", "on", "one of auto, off", true},
+	{"log-level", "INFO", "one of error, warn, info, debug", true},
+	{"log-format", "xml", "one of text, json", true},
+};
+
+static void refuse_value(const struct bad *b, const char *value)
+{
+	char line[256], want[512];
+	snprintf(line, sizeof(line), "--%s=%s", b->name, value);
+	snprintf(want, sizeof(want), "celld: --%s: \"%s\" is not %s\n", b->name, value, b->wants);
+	must_refuse(line, 2, want);
+	setenv(variable(b->name), value, 1);
+	snprintf(want, sizeof(want), "celld: %s: \"%s\" is not %s\n", variable(b->name), value, b->wants);
+	must_refuse("", 2, want);
+	unsetenv(variable(b->name));
+}
+
+START_TEST(a_bad_value_is_named)
+{
+	char values[256];
+	snprintf(values, sizeof(values), "%s", bad[_i].values);
+	for (char *save, *v = strtok_r(values, " ", &save); v; v = strtok_r(NULL, " ", &save))
+		refuse_value(&bad[_i], v);
+	if (bad[_i].empty)
+		refuse_value(&bad[_i], "");
+}
+END_TEST
+
+START_TEST(a_bad_item_spoils_its_list)
+{
+	static const char *const bad_lists[] = {"fd:3,", ",fd:3", "fd:3,,fd:4", "fd:3,x", ","};
+	char want[128];
+	setenv("CELLD_LISTEN", bad_lists[_i], 1);
+	snprintf(want, sizeof(want), "celld: CELLD_LISTEN: \"%s\" is not " ADDRESS "\n", bad_lists[_i]);
+	must_refuse("", 2, want);
+	setenv("CELLD_LISTEN", "off", 1);
+	setenv("CELLD_PASS_ENV", "A,", 1);
+	must_refuse("", 2, "celld: CELLD_PASS_ENV: \"A,\" is not the name of a variable\n");
+}
+END_TEST
+
+START_TEST(an_error_is_one_line)
+{
+	char value[2048];
+	memset(value, 'v', sizeof(value) - 1);
+	value[sizeof(value) - 1] = '\0';
+	memcpy(value, "\n\x1b[31m", 6);
+	setenv("CELLD_GRACE", value, 1);
+	ck_assert_int_eq(load(""), CONFIG_EXIT);
+	const char *line = printed(err_fd);
+	ck_assert(strncmp(line, "celld: CELLD_GRACE: \"??[31mvvv", 30) == 0);
+	ck_assert_ptr_eq(strchr(line, '\n'), line + strlen(line) - 1);
+	ck_assert_uint_lt(strlen(line), 256);
+	ck_assert_ptr_nonnull(strstr(line, "milliseconds"));
+}
+END_TEST
+
+static const struct {
+	const char *line, *message;
+} misuse[] = {
+	{"--bogus", "celld: --bogus: unknown option (see celld --help)\n"},
+	{"--bogus=secret", "celld: --bogus: unknown option (see celld --help)\n"},
+	{"--t 1", "celld: --t: unknown option (see celld --help)\n"}, // short for several
+	{"-x", "celld: -x: unknown option (see celld --help)\n"},
+	{"-xy", "celld: -x: unknown option (see celld --help)\n"},
+	{"--grace", "celld: --grace: a value is missing\n"},
+	{"--grace 1 --token", "celld: --token: a value is missing\n"},
+	{"--init=yes", "celld: --init: takes no value\n"},
+	{"--help=x", "celld: --help: takes no value\n"},
+	{"run", "celld: \"run\": unexpected argument (see celld --help)\n"},
+	{"--grace 1 run --bogus", "celld: \"run\": unexpected argument (see celld --help)\n"},
+	{"-- --grace", "celld: \"--grace\": unexpected argument (see celld --help)\n"},
+	{"-", "celld: \"-\": unexpected argument (see celld --help)\n"},
+	{"''", "celld: \"\": unexpected argument (see celld --help)\n"},
+};
+
+START_TEST(misuse_is_status_2)
+{
+	must_refuse(misuse[_i].line, 2, misuse[_i].message);
+}
+END_TEST
+
+START_TEST(init_yes_no_auto)
+{
+	static const struct {
+		const char *var, *line;
+		enum config_init want;
+	} cases[] = {{NULL, "--init", CONFIG_INIT_YES}, {NULL, "--no-init", CONFIG_INIT_NO},
+		{NULL, "--init --no-init", CONFIG_INIT_NO}, {NULL, "--no-init --init", CONFIG_INIT_YES},
+		{"yes", "", CONFIG_INIT_YES}, {"1", "", CONFIG_INIT_YES}, {"no", "", CONFIG_INIT_NO},
+		{"0", "", CONFIG_INIT_NO}, {"auto", "", CONFIG_INIT_AUTO}, {"yes", "--no-init", CONFIG_INIT_NO},
+		{"no", "--init", CONFIG_INIT_YES}, {"bad", "--no-init", CONFIG_INIT_NO}};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		unsetenv("CELLD_INIT");
+		if (cases[i].var)
+			setenv("CELLD_INIT", cases[i].var, 1);
+		must_load(cases[i].line);
+		ck_assert_int_eq(c.init, cases[i].want);
+	}
+	setenv("CELLD_INIT", "maybe", 1);
+	must_refuse("", 2, "celld: CELLD_INIT: \"maybe\" is not one of auto, yes, no, 1, 0\n");
+}
+END_TEST
+
+START_TEST(variables_of_others_do_not_matter)
+{
+	setenv("CELLD_PORT", "tcp://10.0.0.1:2024", 1); // what Kubernetes sets for a service of that name
+	setenv("CELLD_SERVICE_HOST", "10.0.0.1", 1);
+	setenv("CELLD_HELP", "1", 1);
+	setenv("CELLD_NO_INIT", "1", 1);
+	must_load("");
+	ck_assert_int_eq(c.init, CONFIG_INIT_AUTO);
+}
+END_TEST
+
+// Every option with its default and its variable, on stdout.
+START_TEST(help_and_version)
+{
+	ck_assert_int_eq(load("--grace 5 --version --bogus"), CONFIG_EXIT);
+	ck_assert_int_eq(status, 0);
+	ck_assert_str_eq(printed(out_fd), "celld 0.1.0\n");
+	ck_assert_int_eq(load("--help"), CONFIG_EXIT);
+	ck_assert_int_eq(status, 0);
+	ck_assert_str_eq(printed(err_fd), "");
+	const char *help = printed(out_fd);
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		char want[80];
+		snprintf(want, sizeof(want), "\n  --%s ", good[i].name);
+		const char *at = strstr(help, want);
+		ck_assert_msg(at, "no line for --%s", good[i].name);
+		snprintf(want, sizeof(want), "(%s)\n", variable(good[i].name));
+		const char *var = strstr(at, want);
+		ck_assert_msg(var && var < strchr(at + 1, '\n'), "no variable for --%s", good[i].name);
+	}
+	static const char *const others[] = {"--init ", "--no-init ", "--token-file FILE", "--help ", "--version ",
+		"[30]", "[[::]:49983]", "[64M]", "CELLD_INIT"};
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		ck_assert_msg(strstr(help, others[i]), "no %s", others[i]);
+}
+END_TEST
+
+START_TEST(help_that_cannot_be_written_is_a_failure)
+{
+	int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+	ck_assert_int_eq(dup2(full, STDOUT_FILENO), STDOUT_FILENO);
+	ck_assert_int_eq(load(_i ? "--help" : "--version"), CONFIG_EXIT);
+	ck_assert_int_eq(status, 1);
+}
+END_TEST
+
+// No trace of the token is left where ps and /proc show it.
+START_TEST(the_token_is_blanked)
+{
+	must_load(_i ? "--token=s3cret --grace 7" : "--token s3cret --grace 7");
+	ck_assert_str_eq(c.token, "s3cret");
+	ck_assert_int_eq(c.grace_ms, 7);
+	ck_assert_ptr_null(memmem(words, sizeof(words), "s3cret", 6));
+	must_load("--token first1 --token second");
+	ck_assert_str_eq(c.token, "second");
+	ck_assert_ptr_null(memmem(words, sizeof(words), "first1", 6));
+	ck_assert_ptr_null(memmem(words, sizeof(words), "second", 6));
+
+	static char env[2][32] = {"CELLD_TOKEN=fr0menv", "CELLD_TOKEN=fr0menv"};
+	putenv(env[_i]);
+	must_load(_i ? "" : "--token s3cret"); // one that the option beats goes too
+	ck_assert_str_eq(c.token, _i ? "fr0menv" : "s3cret");
+	ck_assert_ptr_null(getenv("CELLD_TOKEN"));
+	ck_assert_ptr_null(memmem(env[_i], sizeof(env[_i]), "fr0menv", 7));
+}
+END_TEST
+
+#define NO_TOKEN "a token is 1 to 4096 bytes without control characters or blanks at the ends\n"
+
+START_TEST(a_bad_token_is_refused_and_not_shown)
+{
+	must_refuse("--token ''", 2, "celld: --token: " NO_TOKEN);
+	must_refuse("--token=", 2, "celld: --token: " NO_TOKEN);
+	static const char *const tokens[] = {"", " x", "x ", "a\nb", "a\x7f", "\t"};
+	for (size_t i = 0; i < sizeof(tokens) / sizeof(tokens[0]); i++) {
+		setenv("CELLD_TOKEN", tokens[i], 1);
+		must_refuse("", 2, "celld: CELLD_TOKEN: " NO_TOKEN);
+		ck_assert_ptr_null(getenv("CELLD_TOKEN"));
+	}
+	setenv("CELLD_TOKEN", "in between \xc3\xbc", 1);
+	must_load("");
+	ck_assert_str_eq(c.token, "in between \xc3\xbc");
+}
+END_TEST
+
+static char path[] = "/tmp/celld-token-XXXXXX";
+
+static void write_token(const char *text, size_t n)
+{
+	int fd = path[17] == 'X' ? mkstemp(path) : open(path, O_WRONLY | O_TRUNC);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, text, n), (ssize_t)n);
+	close(fd);
+}
+
+START_TEST(token_file)
+{
+	char line[64], want[256], big[VALUE_TOKEN_MAX + 4];
+	static const char *const good_files[] = {"s3cret", "s3cret\n", "s3cret\r\n"};
+	for (size_t i = 0; i < 3; i++) {
+		write_token(good_files[i], strlen(good_files[i]));
+		snprintf(line, sizeof(line), "--token-file %s", path);
+		must_load(line);
+		ck_assert_str_eq(c.token, "s3cret");
+		ck_assert_str_eq(c.token_file, path);
+	}
+	setenv("CELLD_TOKEN_FILE", path, 1);
+	must_load("");
+	ck_assert_str_eq(c.token, "s3cret");
+	unsetenv("CELLD_TOKEN_FILE");
+
+	memset(big, 'b', sizeof(big));
+	memcpy(big + VALUE_TOKEN_MAX, "\r\n", 2);
+	write_token(big, VALUE_TOKEN_MAX + 2);
+	must_load(line);
+	ck_assert_uint_eq(strlen(c.token), VALUE_TOKEN_MAX);
+
+	static const struct {
+		const char *text;
+		size_t n;
+	} bad_files[] = {{"", 0}, {"\n", 1}, {"\r\n", 2}, {"a\n\n", 3}, {"a\0b", 3}, {" a", 2}};
+	snprintf(want, sizeof(want),
+		"celld: --token-file: \"%s\" holds no token (1 to 4096 bytes without control characters or blanks at "
+		"the ends)\n",
+		path);
+	for (size_t i = 0; i < sizeof(bad_files) / sizeof(bad_files[0]); i++) {
+		write_token(bad_files[i].text, bad_files[i].n);
+		must_refuse(line, 1, want);
+	}
+	memset(big, 'b', sizeof(big));
+	for (size_t n = VALUE_TOKEN_MAX + 1; n <= sizeof(big); n++) {
+		write_token(big, n);
+		must_refuse(line, 1, want);
+	}
+	unlink(path);
+	snprintf(want, sizeof(want), "celld: --token-file: \"%s\": No such file or directory\n", path);
+	must_refuse(line, 1, want);
+}
+END_TEST
+
+START_TEST(token_and_token_file_exclude_each_other)
+{
+	must_refuse("--token a --token-file /f", 2, "celld: --token: not together with --token-file\n");
+	setenv("CELLD_TOKEN_FILE", "/f", 1);
+	must_refuse("--token a", 2, "celld: --token: not together with CELLD_TOKEN_FILE\n");
+	setenv("CELLD_TOKEN", "a", 1);
+	must_refuse("", 2, "celld: CELLD_TOKEN: not together with CELLD_TOKEN_FILE\n");
+}
+END_TEST
+
+START_TEST(token_file_again)
+{
+	char line[64];
+	must_load("--token a");
+	ck_assert_int_eq(config_reload_token(&c), -EINVAL);
+	write_token("old", 3);
+	snprintf(line, sizeof(line), "--token-file %s", path);
+	must_load(line);
+	write_token("much longer than the old\n", 25);
+	ck_assert_str_eq(c.token, "old");
+	ck_assert_int_eq(config_reload_token(&c), 0);
+	ck_assert_str_eq(c.token, "much longer than the old");
+	write_token("\n", 1);
+	ck_assert_int_eq(config_reload_token(&c), -EINVAL);
+	unlink(path);
+	ck_assert_int_eq(config_reload_token(&c), -ENOENT);
+	ck_assert_int_eq(mkfifo(path, 0600), 0);
+	ck_assert_int_eq(config_reload_token(&c), -ESPIPE); // and does not block
+	ck_assert_str_eq(c.token, "much longer than the old");
+	unlink(path);
+}
+END_TEST
+
+START_TEST(no_arguments_at_all)
+{
+	char *none[] = {NULL};
+	ck_assert_int_eq(config_load(&c, 0, none, &status), CONFIG_RUN);
+	ck_assert_uint_eq(c.listen_count, 1);
+}
+END_TEST
+
+// Loads, and frees what belongs to the process otherwise. The lists come from variables: they are copies.
+static int run_oom(void *arg)
+{
+	(void)arg;
+	static char env[32];
+	snprintf(env, sizeof(env), "CELLD_TOKEN=abc");
+	putenv(env);
+	enum config_action action = config_load(&c, argc, args, &status);
+	if (!c.envd_listen_default)
+		for (size_t i = 0; i < c.envd_listen_count; i++)
+			free((char *)c.envd_listen[i]);
+	for (size_t i = 0; i < c.pass_env_count; i++)
+		free((char *)c.pass_env[i]);
+	free((char *)c.token);
+	return action == CONFIG_RUN ? 0 : status == 1 ? -ENOMEM : 1;
+}
+
+START_TEST(every_allocation_may_fail)
+{
+	setenv("CELLD_ENVD_LISTEN", "fd:3,off,fd:4,fd:5", 1);
+	setenv("CELLD_PASS_ENV", "A,B,C", 1);
+	set_args("--grace 1");
+	OOM_LOOP(run_oom, NULL);
+	ck_assert_ptr_nonnull(strstr(printed(err_fd), "celld: CELLD_TOKEN: out of memory\n"));
+}
+END_TEST
+
+Suite *config_suite(void)
+{
+	Suite *s = suite_create("config");
+	TCase *t = tcase_create("config");
+	tcase_add_checked_fixture(t, setup, NULL);
+	tcase_add_test(t, defaults);
+	tcase_add_loop_test(t, each_option_and_its_variable, 0, sizeof(good) / sizeof(good[0]));
+	tcase_add_test(t, lists);
+	tcase_add_test(t, lists_have_an_end);
+	tcase_add_loop_test(t, a_bad_value_is_named, 0, sizeof(bad) / sizeof(bad[0]));
+	tcase_add_loop_test(t, a_bad_item_spoils_its_list, 0, 5);
+	tcase_add_test(t, an_error_is_one_line);
+	tcase_add_loop_test(t, misuse_is_status_2, 0, sizeof(misuse) / sizeof(misuse[0]));
+	tcase_add_test(t, init_yes_no_auto);
+	tcase_add_test(t, variables_of_others_do_not_matter);
+	tcase_add_test(t, help_and_version);
+	tcase_add_loop_test(t, help_that_cannot_be_written_is_a_failure, 0, 2);
+	tcase_add_loop_test(t, the_token_is_blanked, 0, 2);
+	tcase_add_test(t, a_bad_token_is_refused_and_not_shown);
+	tcase_add_test(t, token_file);
+	tcase_add_test(t, token_and_token_file_exclude_each_other);
+	tcase_add_test(t, token_file_again);
+	tcase_add_test(t, no_arguments_at_all);
+	tcase_add_test(t, every_allocation_may_fail);
+	suite_add_tcase(s, t);
+	return s;
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The suites of the unit tests. check_<module>.c exports <module>_suite and nothing else; a new module adds its
+// line to UNIT_SUITES.
+#ifndef CELLD_UNIT_SUITES_H
+#define CELLD_UNIT_SUITES_H
+
+#include <check.h>
+
+// clang-format off
+#define UNIT_SUITES(X) \
+	X(buf) \
+	X(err) \
+	X(http) \
+	X(http_out) \
+	X(text) \
+	X(utf8) \
+	X(json) \
+	X(jsonw) \
+	X(frame) \
+	X(io) \
+	X(log) \
+	X(listener) \
+	X(users) \
+	X(config)
+// clang-format on
+
+#define UNIT_DECLARE(module) Suite *module##_suite(void);
+UNIT_SUITES(UNIT_DECLARE)
+#undef UNIT_DECLARE
+
+#endif
