@@ -75,7 +75,7 @@ static const struct row rows[] = {
 	{"workspace", "DIR", "/workspace", KIND_DIR, FIELD(workspace), .help = "working directory, made if missing"},
 	{"user", "NAME", "root", KIND_TEXT, FIELD(user), .help = "who commands run as"},
 	{"init", NULL, NULL, KIND_YES, FIELD(init), .words = init_words,
-		.help = "run the init part beside the daemon (default if PID 1; CELLD_INIT takes yes, no, auto)"},
+		.help = "run the init part beside the daemon (default if PID 1; the variable takes yes, no, auto)"},
 	{"no-init", NULL, NULL, KIND_NO, FIELD(init), .help = "run the daemon alone"},
 	{"token", "TOKEN", NULL, KIND_TOKEN, FIELD(token), .help = "access token, locks both surfaces"},
 	{"token-file", "FILE", NULL, KIND_TEXT, FIELD(token_file), .help = "the same from a file, read again on SIGHUP"},
@@ -281,8 +281,11 @@ static int set_list(const struct row *r, struct config *c, const char *s)
 		char *item = copy_text(s, (size_t)(end - s));
 		if (!item)
 			return -ENOMEM;
+		const char **list = field(c, r->field);
 		size_t *count = field(c, r->count), before = *count;
 		int rc = add_item(r, c, item);
+		for (size_t i = *count; rc == 0 && i < before; i++)
+			free((char *)list[i]); // "off" took them away, copies all of them
 		if (rc < 0 || *count <= before)
 			free(item);
 		if (rc < 0)

@@ -2,7 +2,9 @@
 #include "daemon/daemon.h"
 
 #include "daemon/core/proc.h"
+#include "daemon/core/slice.h"
 #include "daemon/core/users.h"
+#include "daemon/core/watch.h"
 #include "daemon/envd/envd.h"
 #include "daemon/log.h"
 #include "daemon/net/listener.h"
@@ -23,6 +25,8 @@
 #define ENDED_MEMORY ((size_t)16 * 1024 * 1024)
 // What clients get to read their last frames once everything has ended.
 #define FLUSH_S 0.3
+// What readers get for output that is still in the pipes when every process has ended.
+#define UNREAD_S 0.6
 // While ending: how often connections are asked whether they are through, and orphans whether they are gone.
 #define LOOK_S 0.01
 
@@ -33,6 +37,8 @@ struct daemon {
 	struct ev_loop *loop;
 	struct users *users;
 	struct procs *procs;
+	struct slices *slices;
+	struct watches *watches;
 	struct net *net;
 	struct sandboxd sandboxd;
 	struct route_table tables[2]; // surface A, surface B
@@ -43,6 +49,7 @@ struct daemon {
 	ev_timer stop; // STOPPING: until KILL; DRAINING: until the end
 	ev_timer look;
 	enum phase phase;
+	bool unread; // STOPPING: nothing runs any more, only readers are waited for
 	struct err refusal;
 };
 
@@ -93,6 +100,7 @@ static void drain(struct daemon *d)
 	ev_timer_stop(d->loop, &d->stop);
 	ev_timer_set(&d->stop, FLUSH_S, 0.);
 	ev_timer_start(d->loop, &d->stop);
+	watches_terminate(d->watches);
 	net_drain(d->net);
 }
 
@@ -108,12 +116,24 @@ static void on_stop_timer(struct ev_loop *loop, ev_timer *w, int revents)
 	drain(d);
 }
 
+static void hurry(struct daemon *d)
+{
+	d->unread = true;
+	if (ev_timer_remaining(d->loop, &d->stop) <= UNREAD_S)
+		return;
+	ev_timer_stop(d->loop, &d->stop);
+	ev_timer_set(&d->stop, UNREAD_S, 0.);
+	ev_timer_start(d->loop, &d->stop);
+}
+
 static void on_look(struct ev_loop *loop, ev_timer *w, int revents)
 {
 	(void)revents;
 	struct daemon *d = w->data;
 	if (d->phase == STOPPING && procs_alone(d->procs))
 		drain(d);
+	if (d->phase == STOPPING && !d->unread && procs_childless(d->procs))
+		hurry(d);
 	if (d->phase == DRAINING && net_drained(d->net))
 		ev_break(loop, EVBREAK_ALL);
 }
@@ -124,6 +144,7 @@ static void stop(struct daemon *d, int sig)
 		return;
 	log_info("stop", "%s: %zu commands end", strsignal(sig), procs_living(d->procs));
 	d->phase = STOPPING;
+	workspace_terminate(d->sandboxd.workspace);
 	procs_terminate(d->procs);
 	ev_now_update(d->loop);
 	ev_timer_set(&d->stop, (double)d->spec->config->stop_grace_ms / 1e3, 0.);
@@ -171,6 +192,7 @@ static void watch_signals(struct daemon *d)
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGUSR1, SIG_IGN);
 	signal(SIGUSR2, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); // a write beyond RLIMIT_FSIZE is EFBIG
 }
 
 static int build_core(struct daemon *d)
@@ -187,7 +209,9 @@ static int build_core(struct daemon *d)
 	};
 	d->loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOENV);
 	d->users = users_new("/etc/passwd", "/etc/group");
-	if (!d->loop || !d->users)
+	d->slices = d->loop ? slices_new(d->loop) : NULL;
+	d->watches = d->slices ? watches_new(d->loop, d->slices, NULL) : NULL;
+	if (!d->loop || !d->users || !d->watches)
 		return -ENOMEM;
 	d->procs = procs_new(d->loop, &limits, &d->spec->base);
 	return d->procs ? 0 : -ENOMEM;
@@ -230,7 +254,11 @@ static int build_net(struct daemon *d)
 	d->net = net_new(d->loop, &limits, &hooks);
 	if (!d->net)
 		return -ENOMEM;
-	d->sandboxd = (struct sandboxd){.config = c, .procs = d->procs, .users = d->users};
+	d->sandboxd = (struct sandboxd){
+		.config = c, .procs = d->procs, .users = d->users, .slices = d->slices, .watches = d->watches};
+	d->sandboxd.workspace = workspace_new(&d->sandboxd, d->loop);
+	if (!d->sandboxd.workspace)
+		return -ENOMEM;
 	sandboxd_routes(&d->tables[0], &d->sandboxd);
 	envd_routes(&d->tables[1]);
 	int rc = listen_on(d, &d->spec->sandboxd, take_sandboxd);
@@ -242,7 +270,10 @@ static void daemon_release(struct daemon *d)
 	for (size_t i = 0; i < d->listener_count; i++)
 		listener_free(d->listeners[i]);
 	net_free(d->net);
+	watches_free(d->watches);
+	slices_free(d->slices);
 	procs_free(d->procs);
+	workspace_free(d->sandboxd.workspace);
 	users_free(d->users);
 	for (size_t i = 0; i < d->signal_count; i++)
 		ev_signal_stop(d->loop, &d->signals[i]);
@@ -274,6 +305,9 @@ int daemon_run(const struct daemon_spec *spec)
 	procs_reap(d.procs); // whatever ended before the handler was there
 	if (spec->ready)
 		log_plain("%s", spec->ready);
+	if (!spec->config->token)
+		log_info("no_token", "whoever reaches a port may run commands, as any user");
+	workspace_ready(d.sandboxd.workspace);
 	ev_run(d.loop, 0);
 	net_flush(d.net);
 	procs_kill_all(d.procs);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/init.h"
 
+#include "daemon/core/tree.h"
 #include "daemon/io.h"
 #include "daemon/log.h"
 
@@ -167,7 +168,10 @@ int init_run(const struct init_spec *spec)
 			handle(&in, sig);
 		on_time(&in);
 	}
+	// Orphans of a daemon that crashed are here. Nothing is left to lose now, so this may allocate.
 	if (getpid() == 1)
 		kill(-1, SIGKILL);
+	else
+		tree_signal_all(getpid(), SIGKILL);
 	return in.status;
 }

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,6 +78,15 @@ static int make_workspace(const char *dir, const struct user *user)
 	return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
 }
 
+// Without root there is nobody to switch to: commands run as who celld is, which is also what the default asks for then.
+static void settle_user(struct config *c, char *own, size_t n)
+{
+	if (geteuid() == 0 || strcmp(c->user, "root") != 0)
+		return;
+	snprintf(own, n, "%u", (unsigned)geteuid());
+	c->user = own;
+}
+
 static int prepare_workspace(const struct config *c)
 {
 	struct user user = {0};
@@ -84,7 +94,7 @@ static int prepare_workspace(const struct config *c)
 	int rc = users ? users_find(users, c->user, &user) : -ENOMEM;
 	if (rc < 0) {
 		rc = rc == -ENOENT ? start_fails("user", c->user, -ESRCH) : start_fails("user", c->user, rc);
-	} else if (geteuid() != 0 && user.uid != geteuid() && strcmp(c->user, "root") != 0) {
+	} else if (geteuid() != 0 && user.uid != geteuid()) {
 		rc = start_fails("user", c->user, -EPERM);
 	} else {
 		rc = make_workspace(c->workspace, &user);
@@ -114,6 +124,12 @@ static int open_sockets(
 	return 0;
 }
 
+// Small blocks that are free are joined at once, or the heap of a large JSON document would never go back to the kernel.
+static void tune_memory(void)
+{
+	mallopt(M_MXFAST, 0);
+}
+
 static void raise_limits(struct rlimit *original, int *original_oom)
 {
 	char text[16];
@@ -132,6 +148,8 @@ static int run_daemon(void *arg, unsigned restarts)
 	if (restarts) {
 		log_warn("daemon_restart", "start %u serves again", restarts);
 		spec.ready = NULL;
+		// The init part keeps the token of the start: one taken back since must not open anything again.
+		config_reload_token(spec.config);
 	}
 	return daemon_run(&spec);
 }
@@ -143,10 +161,11 @@ static bool wants_init(const struct config *c)
 
 int main(int argc, char **argv)
 {
-	struct config config;
+	// Static, for its strings live as long as the process and stay reachable so (a leak checker looks after main).
+	static struct config config;
 	struct daemon_spec spec = {.config = &config};
 	struct rlimit nofile;
-	char a[1024], b[1024], ready[2200];
+	char own[16], a[1024], b[1024], ready[2200];
 	int status, oom;
 	if (open_standard_fds() < 0)
 		return 1;
@@ -154,7 +173,9 @@ int main(int argc, char **argv)
 		return status;
 	log_setup(config.log_level, config.log_json);
 	reset_signals();
+	tune_memory();
 	umask(022);
+	settle_user(&config, own, sizeof own);
 	if (prepare_workspace(&config) != 0 ||
 		open_sockets(&spec.sandboxd, config.listen, config.listen_count, config.listen_default, a, sizeof a) !=
 			0 ||

@@ -122,6 +122,18 @@ void frame_sse_exit(struct buf *out, const struct frame_end *end)
 	body_end(&w, mark);
 }
 
+void frame_sse_terminal_exit(struct buf *out, const struct frame_end *end)
+{
+	struct jsonw w;
+	size_t mark = body_begin(&w, out);
+	jsonw_obj(&w);
+	jsonw_kint(&w, "exit", end->code);
+	jsonw_kstr(&w, "signal", end->signal ? end->signal : "");
+	jsonw_kbool(&w, "truncated", end->truncated);
+	jsonw_obj_end(&w);
+	body_end(&w, mark);
+}
+
 void frame_sse_error(struct buf *out, const struct err *e)
 {
 	struct jsonw w;

@@ -36,6 +36,8 @@ struct frame_end {
 };
 // data: {"exit":N,...}; "exit" is the first key, then only those that apply
 void frame_sse_exit(struct buf *out, const struct frame_end *end);
+// The same for a terminal's stream: always with "signal" ("" if there is none) and "truncated"
+void frame_sse_terminal_exit(struct buf *out, const struct frame_end *end);
 // data: {"done":true}
 void frame_sse_done(struct buf *out);
 // data: {"error",...}: the body of json_error_body

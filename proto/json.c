@@ -284,9 +284,8 @@ static void put_ascii(struct buf *out, const unsigned char *p, size_t n)
 	}
 }
 
-static void put_string(const struct jsonw *w, const unsigned char *p, size_t n)
+static void put_inside(const struct jsonw *w, const unsigned char *p, size_t n)
 {
-	buf_byte(w->out, '"');
 	for (size_t i = 0; i < n;) {
 		size_t from = i;
 		unsigned char seen = 0;
@@ -303,7 +302,18 @@ static void put_string(const struct jsonw *w, const unsigned char *p, size_t n)
 		if (i < n)
 			put_escape(w->out, p[i++]);
 	}
+}
+
+static void put_string(const struct jsonw *w, const unsigned char *p, size_t n)
+{
 	buf_byte(w->out, '"');
+	put_inside(w, p, n);
+	buf_byte(w->out, '"');
+}
+
+void jsonw_inside(struct buf *out, const void *p, size_t n)
+{
+	put_inside(&(struct jsonw){.out = out}, p, n);
 }
 
 // Everything that goes where a value or a key may stand calls this first.

@@ -51,6 +51,8 @@ void jsonw_arr_end(struct jsonw *w);
 void jsonw_key(struct jsonw *w, const char *key);
 // Writes a string: control characters, '"' and '\' escaped, invalid UTF-8 as U+FFFD. NUL is \u0000.
 void jsonw_str(struct jsonw *w, const void *p, size_t n);
+// A piece of a string's inside, escaped: for one that comes in pieces and is put together by the caller. Whole characters only.
+void jsonw_inside(struct buf *out, const void *p, size_t n);
 void jsonw_cstr(struct jsonw *w, const char *s);
 void jsonw_b64(struct jsonw *w, const void *p, size_t n);
 void jsonw_int(struct jsonw *w, int64_t v);

@@ -1,10 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # run.sh UNIT-TESTS INTEGRATION-TESTS: run both (integration also with celld as a real PID 1, when root), sum what
-# Check reports and print the sum last, in Check's words. Fails if anything failed, or if a program checked nothing.
+# Check reports and print the sum last, in Check's words. Fails if anything failed, or if a suite checked nothing.
+# Suites run JOBS at a time, for most of them wait more than they work; CK_RUN_SUITE=name runs that one alone.
 set -u
 
 unit=$1 integration=$2
+jobs=${JOBS:-$(($(nproc) + 1))}
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 130' INT
@@ -12,19 +14,35 @@ trap 'exit 143' TERM
 export CK_TIMEOUT_MULTIPLIER="${CK_TIMEOUT_MULTIPLIER:-${T_SCALE:-1}}"
 checks=0 failures=0 errors=0
 
+# One suite of PROGRAM: what it printed, in one piece, then a line with its counts. A program that died, or ended badly
+# without a failed check to show for it, is one error more.
+cat >"$tmp/suite" <<'SUITE'
+program=$1 suite=$2 out=$3/$2
+CK_RUN_SUITE=$suite "$program" </dev/null >"$out" 2>&1
+status=$?
+counts=$(awk -v status="$status" '
+	/^[0-9]+%: Checks: [0-9]+, Failures: [0-9]+, Errors: [0-9]+$/ { checks += $3; failures += $5; errors += $7 }
+	END {
+		if (!checks || (status != 0 && !failures && !errors)) { checks++; errors++ }
+		print checks + 0, failures + 0, errors + 0
+	}' "$out")
+{
+	grep -v '^Running suite(s):' "$out" | sed "s/^\([0-9]*%: Checks\)/$suite: \1/"
+	[ "$status" -eq 0 ] || echo "$suite: exit status $status"
+	echo "counts $counts"
+} >"$out.done"
+cat "$out.done"
+SUITE
+
 run() { # run TITLE PROGRAM
 	echo "== $1"
-	{
-		"$2" </dev/null
-		echo $? >"$tmp/status"
-	} 2>&1 | tee "$tmp/output"
-	# A program that died, or ended badly without a failed check to show for it, is one error more.
-	set -- $(awk -v status="$(cat "$tmp/status")" '
-		/^[0-9]+%: Checks: [0-9]+, Failures: [0-9]+, Errors: [0-9]+$/ { checks += $3; failures += $5; errors += $7 }
-		END {
-			if (!checks || (status != 0 && !failures && !errors)) { checks++; errors++ }
-			print checks + 0, failures + 0, errors + 0
-		}' "$tmp/output")
+	names=$("$2" --list | grep -x "${CK_RUN_SUITE:-.*}") || return 0
+	mkdir -p "$tmp/out"
+	echo "$names" | xargs -P "$jobs" -I{} sh "$tmp/suite" "$2" {} "$tmp/out" | grep -v '^counts '
+	set -- $(cat "$tmp"/out/*.done | awk '
+		$1 == "counts" { checks += $2; failures += $3; errors += $4 }
+		END { print checks + 0, failures + 0, errors + 0 }')
+	rm -rf "$tmp/out"
 	checks=$((checks + $1)) failures=$((failures + $2)) errors=$((errors + $3))
 }
 
@@ -41,5 +59,9 @@ else
 fi
 
 passed=$((checks - failures - errors))
+if [ "$checks" -eq 0 ]; then
+	echo "no test was run"
+	exit 1
+fi
 echo "$((100 * passed / checks))%: Checks: $checks, Failures: $failures, Errors: $errors"
 [ "$passed" -eq "$checks" ]

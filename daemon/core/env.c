@@ -18,6 +18,9 @@ void env_release(struct env *e)
 	env_init(e);
 }
 
+// Setting a name looks through those set before; the kernel takes some thousand small ones at most anyway.
+#define ENV_MAX ((size_t)1024)
+
 static char **slot(struct env *e, const char *name, size_t n)
 {
 	for (size_t i = 0; i < e->count; i++) {
@@ -38,6 +41,8 @@ static char **slot(struct env *e, const char *name, size_t n)
 
 int env_set(struct env *e, const char *name, size_t n, const char *value, size_t vn)
 {
+	if (e->count >= ENV_MAX)
+		return -E2BIG;
 	if (!n || memchr(name, '=', n) || memchr(name, '\0', n) || memchr(value, '\0', vn))
 		return -EINVAL;
 	char *line = malloc(n + vn + 2);

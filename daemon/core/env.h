@@ -15,7 +15,7 @@ struct env {
 void env_init(struct env *e);
 void env_release(struct env *e);
 // Sets NAME (N bytes) to VALUE (VN bytes), replacing an earlier value. -EINVAL for an empty name, one with '=', or a NUL anywhere
-// (nothing is set then), -ENOMEM, else 0.
+// (nothing is set then), -E2BIG beyond 1024 names, -ENOMEM, else 0.
 int env_set(struct env *e, const char *name, size_t n, const char *value, size_t vn);
 // For names and values that are known to be good.
 void env_put(struct env *e, const char *name, const char *value);

@@ -332,7 +332,7 @@ struct output_reader *output_blocker(const struct output *o)
 		return NULL;
 	DL_FOREACH(o->readers, r)
 	{
-		if (r != min && output_behind(r) == 0)
+		if (r != min && !r->passive && output_behind(r) == 0)
 			return min;
 	}
 	return NULL;

@@ -24,6 +24,7 @@ struct output_reader {
 	uint64_t at;                      // private: offset of the record the cursor is in
 	uint32_t used;                    // private: bytes of that record already taken
 	bool lost;                        // output before the cursor was overwritten before this reader could have it
+	bool passive;                     // takes all in each wake and is no reason to cut another one
 	struct output_reader *prev, *next; // private
 };
 

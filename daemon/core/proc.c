@@ -18,6 +18,7 @@
 #define STOPPED_NS ((int64_t)2000000000)
 // A reader that others wait for must take this much between two looks.
 #define STALL_S 0.5
+#define STALL_NS_MAX ((int64_t)750000000)
 #define STALL_BYTES ((uint64_t)512 * 1024)
 // How often an ended process that is still read is looked at again after its retention.
 #define EXPIRE_AGAIN_S 1.0
@@ -44,7 +45,7 @@ void procs_resumed(struct procs *t)
 	DL_FOREACH(t->living, p)
 	{
 		if (p->deadline_ns)
-			p->deadline_ns += late;
+			p->deadline_ns += late + (int64_t)(BEAT_S * 1e9); // it may have been stopped just after a beat
 	}
 }
 
@@ -56,8 +57,12 @@ static uint64_t reader_position(const struct output_reader *r)
 static void check_stall(struct proc *p)
 {
 	struct output_reader *r = output_blocker(p->output);
-	if (r && p->blocker == r && reader_position(r) - p->blocker_at < STALL_BYTES)
+	int64_t now = io_mono_ns();
+	// An older look tells nothing: it was not in the way since, or the daemon was stopped.
+	bool again = r && p->blocker == r && now - p->blocker_ns < STALL_NS_MAX;
+	if (again && reader_position(r) - p->blocker_at < STALL_BYTES)
 		r->cut(r);
+	p->blocker_ns = now;
 	p->blocker = r;
 	p->blocker_at = r ? reader_position(r) : 0;
 }
@@ -86,6 +91,7 @@ static void proc_free(struct proc *p)
 		return;
 	struct procs *t = p->table;
 	proc_io_finish(p, false);
+	proc_ending_detach(p);
 	ev_timer_stop(t->loop, &p->deadline);
 	ev_timer_stop(t->loop, &p->grace);
 	io_close(&p->pidfd);
@@ -138,6 +144,17 @@ static void expire(struct procs *t)
 	}
 }
 
+void procs_forget(struct procs *t)
+{
+	struct proc *p, *tmp;
+	DL_FOREACH_SAFE(t->ended, p, tmp)
+	{
+		if (!output_readers(p->output))
+			forget(p);
+	}
+	expire(t);
+}
+
 static void on_expire(struct ev_loop *loop, ev_timer *w, int revents)
 {
 	(void)loop, (void)revents;
@@ -170,6 +187,8 @@ void procs_free(struct procs *t)
 	HASH_CLEAR(hh, t->by_pid);
 	while (t->drains)
 		proc_drain_free(t->drains);
+	while (t->endings)
+		proc_ending_free(t->endings);
 	struct proc *p, *tmp;
 	DL_FOREACH_SAFE(t->living, p, tmp)
 	{
@@ -204,15 +223,26 @@ struct proc *procs_find(const struct procs *t, pid_t pid)
 	return p;
 }
 
+bool procs_childless(const struct procs *t)
+{
+	(void)t;
+	siginfo_t si;
+	return waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD;
+}
+
 bool procs_alone(const struct procs *t)
 {
-	siginfo_t si;
-	return !t->living_count && waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD;
+	return !t->living_count && procs_childless(t);
 }
 
 void procs_terminate(struct procs *t)
 {
-	(void)t;
+	const struct proc *p;
+	DL_FOREACH(t->living, p)
+	{
+		if (p->kind == PROC_TERMINAL && !p->waited)
+			kill(p->pid, SIGHUP); // interactive shells ignore TERM
+	}
 	tree_signal_all(getpid(), SIGTERM);
 }
 
@@ -224,8 +254,10 @@ static struct proc *proc_new(struct procs *t, const struct proc_spec *spec)
 	if (!p)
 		return NULL;
 	p->table = t;
-	p->pidfd = p->in.fd = p->pipes[0].fd = p->pipes[1].fd = -1;
+	p->pidfd = p->in.fd = p->pipes[0].fd = p->pipes[1].fd = p->slave = -1;
 	p->kind = spec->kind;
+	p->on_end = spec->on_end;
+	p->on_end_arg = spec->on_end_arg;
 	buf_init(&p->in.queue, t->limits.stdin_max);
 	ev_timer_init(&p->deadline, on_deadline, 0., 0.);
 	ev_timer_init(&p->grace, on_grace, 0., 0.);
@@ -298,15 +330,20 @@ int proc_start(struct procs *t, const struct proc_spec *spec, struct proc **out,
 		return -ENOMEM;
 	struct spawn_spec run = spec->run;
 	run.fd[0] = run.fd[1] = run.fd[2] = -1;
-	int rc = proc_io_open(p, spec->want_stdin, run.fd);
+	run.controlling_tty = p->kind == PROC_TERMINAL;
+	int rc = proc_io_open(p, spec, run.fd);
 	if (rc == 0)
 		rc = spawn_run(t->base, &run, &p->pid, &p->pidfd, step);
-	for (int i = 0; i < 3; i++)
-		io_close(&run.fd[i]);
+	for (int i = 0; i < 3; i++) {
+		if (run.fd[i] != p->slave)
+			io_close(&run.fd[i]);
+	}
 	if (rc == 0) {
 		rc = enlist(p);
-		if (rc < 0)
+		if (rc < 0) {
+			*step = SPAWN_PREPARE;
 			abandon(p);
+		}
 	}
 	if (rc < 0) {
 		proc_free(p);
@@ -314,6 +351,8 @@ int proc_start(struct procs *t, const struct proc_spec *spec, struct proc **out,
 	}
 	p->started_ms = io_wall_ms();
 	p->started_ns = io_mono_ns();
+	if (p->kind == PROC_TERMINAL)
+		p->terminal_id = ++t->last_terminal;
 	proc_io_start(p);
 	set_deadline(p, spec->timeout);
 	*out = p;
@@ -336,6 +375,8 @@ static void finish(struct proc *p)
 	t->living_count--;
 	DL_APPEND(t->ended, p);
 	t->ended_count++;
+	if (p->on_end)
+		p->on_end(p->on_end_arg, p);
 	output_close(p->output);
 	t->ended_memory += kept_memory(p);
 	expire(t);
@@ -375,6 +416,7 @@ static void reaped(struct proc *p)
 	p->waited = true;
 	clear_deadline(p);
 	proc_io_close_stdin_now(p);
+	proc_io_close_slave(p);
 	proc_io_mark_owed(p);
 	ev_timer_set(&p->grace, (double)p->table->limits.grace_ms / 1e3, 0.);
 	ev_timer_start(p->table->loop, &p->grace);
@@ -436,7 +478,8 @@ void procs_kill_all(struct procs *t)
 	}
 	DL_FOREACH_SAFE(t->living, p, tmp)
 	{
-		if (!p->waited)
+		// One that had ended by itself, but whose output is cut here, has no end to tell either.
+		if (!p->waited || proc_io_owes(p))
 			p->end.stopped = true;
 		p->waited = p->grace_over = true;
 		p->pipes[0].owed = p->pipes[1].owed = 0;

@@ -7,6 +7,7 @@
 #define CELLD_CORE_PROC_H
 
 #include "daemon/core/output.h"
+#include "daemon/core/pty.h"
 #include "daemon/core/spawn.h"
 #include "proto/buf.h"
 
@@ -16,7 +17,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum proc_kind { PROC_EXEC, PROC_TERMINAL, PROC_BACKGROUND };
+// INTERNAL: of celld itself, in no list that clients see.
+enum proc_kind { PROC_EXEC, PROC_TERMINAL, PROC_BACKGROUND, PROC_INTERNAL };
 
 // RUNNING: neither waited nor drained. EXITED: waited, some pipe still open: grace. DRAINED: all pipes at EOF, not yet waited. ENDED:
 // both, or the grace is over; the end is known to readers.
@@ -39,6 +41,9 @@ struct proc_limits {
 	int64_t retention_ms;
 };
 
+struct procs;
+struct proc;
+
 struct proc_spec {
 	struct spawn_spec run; // fd is filled in by proc_start
 	enum proc_kind kind;
@@ -46,10 +51,11 @@ struct proc_spec {
 	const char *session_id; // or NULL
 	double timeout;         // seconds, 0 = none
 	bool want_stdin;        // a pipe; else /dev/null
+	// Called once when it has ENDED, also when it was stopped, before its readers find the end. NULL is allowed.
+	void (*on_end)(void *arg, const struct proc *p);
+	void *on_end_arg;
+	struct pty_size size; // of a terminal, which is its fd 0-2 then and its controlling one
 };
-
-struct procs;
-struct proc;
 
 // Borrowed: LOOP, BASE. NULL when out of memory.
 struct procs *procs_new(struct ev_loop *loop, const struct proc_limits *limits, const struct spawn_base *base);
@@ -62,12 +68,16 @@ void procs_resumed(struct procs *t);
 size_t procs_living(const struct procs *t);
 // True when no command lives and the daemon has no other child either.
 bool procs_alone(const struct procs *t);
+// True when the daemon has no child: commands that still count as living wait for readers only.
+bool procs_childless(const struct procs *t);
 struct proc *procs_first(const struct procs *t); // in order of start; then proc_next
 struct proc *proc_next(const struct proc *p);
 struct proc *procs_find(const struct procs *t, pid_t pid);
 
 // TERM to every command's tree and all else that runs below the daemon; procs_alone says when they are gone.
 void procs_terminate(struct procs *t);
+// Forgets every process that has ended and is not read any more, its output too.
+void procs_forget(struct procs *t);
 // Marks all that still live as stopped (their readers find the end) and kills everything below the daemon.
 void procs_kill_all(struct procs *t);
 
@@ -95,6 +105,28 @@ int proc_signal(struct proc *p, int sig, bool group);
 int proc_write(struct proc *p, const void *data, size_t n);
 // Closes its stdin once the queue is written. 0 (again: 0), -ESRCH once it has ended, -EPIPE if it was started without.
 int proc_close_stdin(struct proc *p);
+
+// --- terminals (proc_pty.c) ---
+// What proc_write gets is typed; a terminal's stdin cannot be closed (-EPIPE). -ENOTTY for any other kind.
+
+// Counts from 1 in each table; 0 for what is no terminal, and once proc_end_session was called.
+int64_t proc_terminal_id(const struct proc *p);
+// Also one that has ended, while it is kept. NULL if there is none.
+struct proc *procs_terminal(const struct procs *t, int64_t id);
+// -ESRCH once its leader was waited for, or the kernel's errno.
+int proc_resize(struct proc *p, const struct pty_size *size);
+// *PGRP is -1 if there is no foreground group.
+int proc_foreground(const struct proc *p, pid_t *pgrp);
+// To the foreground group, if that is one of the terminal's session: else -ENXIO.
+int proc_signal_foreground(struct proc *p, int sig, pid_t *pgrp);
+
+struct proc_ending;
+// Takes the terminal's id and ends its session: HUP, TERM and CONT to each process, KILL to what is left after GRACE_MS. DONE
+// is called once, from the loop: 0 when the session is empty and its leader was reaped; -EBUSY when even KILL left something, or
+// what kept us from looking. NULL when out of memory (nothing has happened then).
+struct proc_ending *proc_end_session(struct proc *p, int64_t grace_ms, void (*done)(void *arg, int rc), void *arg);
+// DONE will not be called; the ending goes on.
+void proc_ending_forget(struct proc_ending *e);
 
 // "SIGKILL" for 9; NULL for numbers without a name.
 const char *proc_signal_name(int sig);

@@ -11,6 +11,8 @@
 
 // Bytes one process may bring in a turn of the loop, so that the others have theirs.
 #define TURN_MAX ((size_t)256 * 1024)
+// More than the kernel holds between a terminal's two ends, which it does not count.
+#define TERMINAL_HELD ((size_t)64 * 1024)
 
 static void on_readable(struct ev_loop *loop, ev_io *w, int revents)
 {
@@ -39,17 +41,31 @@ static int open_output(struct proc *p, int i, int *child_fd)
 	return io_set_nonblock(fds[0]);
 }
 
-int proc_io_open(struct proc *p, bool want_stdin, int child_fd[3])
+static int open_terminal(struct proc *p, const struct proc_spec *spec, int child_fd[3])
+{
+	const struct user *u = spec->run.user;
+	int rc = pty_open(&p->pipes[0].fd, &p->slave, &spec->size, u ? u->uid : geteuid());
+	if (rc < 0)
+		return rc;
+	p->pipes[0].channel = OUTPUT_PTY;
+	p->in.fd = p->pipes[0].fd;
+	child_fd[0] = child_fd[1] = child_fd[2] = p->slave;
+	return 0;
+}
+
+int proc_io_open(struct proc *p, const struct proc_spec *spec, int child_fd[3])
 {
 	int rc;
+	if (p->kind == PROC_TERMINAL)
+		return open_terminal(p, spec, child_fd);
 	for (int i = 0; i < 2; i++) {
 		rc = open_output(p, i, &child_fd[i + 1]);
 		if (rc < 0)
 			return rc;
 		p->pipes[i].channel = i ? OUTPUT_STDERR : OUTPUT_STDOUT;
 	}
-	p->in.wanted = want_stdin;
-	if (!want_stdin)
+	p->in.wanted = spec->want_stdin;
+	if (!spec->want_stdin)
 		return 0;
 	int fds[2];
 	rc = io_pipe(fds);
@@ -78,9 +94,17 @@ void proc_io_start(struct proc *p)
 
 static void pipe_close(struct proc *p, struct proc_pipe *pipe)
 {
+	if (p->in.fd == pipe->fd)
+		proc_io_close_stdin_now(p);
 	ev_io_stop(p->table->loop, &pipe->io);
 	io_close(&pipe->fd);
 	pipe->owed = 0;
+}
+
+// After a vhangup (as login does it) the terminal is to be opened again, and so do we.
+static bool hung_up(struct proc *p)
+{
+	return p->slave >= 0 && pty_reopen(p->pipes[0].fd, &p->slave) == 0;
 }
 
 // Reads one pipe once. Bytes read; 0 when that was all it has or can take for now.
@@ -94,7 +118,11 @@ static size_t read_pipe(struct proc *p, struct proc_pipe *pipe)
 		return 0;
 	}
 	ssize_t n = io_readv(pipe->fd, iov, count);
-	if (n == -EAGAIN)
+	if (n == -EAGAIN) {
+		pipe->owed = 0;
+		return 0;
+	}
+	if (n == -EIO && hung_up(p))
 		return 0;
 	if (n <= 0) { // EOF; a terminal says EIO
 		pipe_close(p, pipe);
@@ -112,7 +140,10 @@ void proc_io_drain(struct proc *p)
 		struct pollfd pfd[2] = {
 			{.fd = p->pipes[0].fd, .events = POLLIN}, {.fd = p->pipes[1].fd, .events = POLLIN}};
 		got = 0;
-		if (poll(pfd, 2, 0) <= 0)
+		int ready = poll(pfd, 2, 0);
+		if (ready == 0)
+			p->pipes[0].owed = p->pipes[1].owed = 0;
+		if (ready <= 0)
 			break;
 		for (int i = 0; i < 2 && !p->starved; i++) {
 			if (pfd[i].fd >= 0 && pfd[i].revents)
@@ -128,6 +159,8 @@ void proc_io_mark_owed(struct proc *p)
 	for (int i = 0; i < 2; i++) {
 		ssize_t n = p->pipes[i].fd < 0 ? 0 : io_pending(p->pipes[i].fd);
 		p->pipes[i].owed = n > 0 ? (size_t)n : 0;
+		if (p->pipes[i].fd >= 0 && p->pipes[i].channel == OUTPUT_PTY)
+			p->pipes[i].owed = TERMINAL_HELD; // at most: until it has nothing for us
 	}
 }
 
@@ -180,6 +213,8 @@ static void park(struct proc *p, struct proc_pipe *pipe)
 
 void proc_io_finish(struct proc *p, bool parked)
 {
+	proc_io_close_stdin_now(p);
+	proc_io_close_slave(p);
 	for (int i = 0; i < 2; i++) {
 		if (p->pipes[i].fd < 0)
 			continue;
@@ -188,7 +223,11 @@ void proc_io_finish(struct proc *p, bool parked)
 		else
 			pipe_close(p, &p->pipes[i]);
 	}
-	proc_io_close_stdin_now(p);
+}
+
+void proc_io_close_slave(struct proc *p)
+{
+	io_close(&p->slave);
 }
 
 // --- stdin ---
@@ -197,6 +236,8 @@ void proc_io_close_stdin_now(struct proc *p)
 {
 	if (p->in.fd >= 0) {
 		ev_io_stop(p->table->loop, &p->in.io);
+		if (p->kind == PROC_TERMINAL)
+			p->in.fd = -1; // the master is read on
 		io_close(&p->in.fd);
 	}
 	buf_release(&p->in.queue);
@@ -210,6 +251,10 @@ static void stdin_flush(struct proc *p)
 		if (n == -EAGAIN) {
 			ev_io_start(p->table->loop, &in->io);
 			return;
+		}
+		if (n < 0 && p->slave >= 0) { // hung up: what was typed is gone, and reading opens it again
+			buf_reset(&in->queue);
+			break;
 		}
 		if (n < 0) { // nobody reads it any more: later writes are told
 			proc_io_close_stdin_now(p);
@@ -236,11 +281,14 @@ int proc_write(struct proc *p, const void *data, size_t n)
 		return -ENOBUFS;
 	bool was_empty = buf_len(&p->in.queue) == 0;
 	buf_append(&p->in.queue, data, n);
-	if (buf_failed(&p->in.queue))
+	if (buf_failed(&p->in.queue)) {
+		if (was_empty)
+			buf_release(&p->in.queue); // the failure sticks, and no flush would come to clear it
 		return -ENOMEM;
+	}
 	if (was_empty)
 		stdin_flush(p);
-	return 0;
+	return p->in.fd < 0 ? -EPIPE : 0; // the flush has found nobody who reads
 }
 
 int proc_close_stdin(struct proc *p)

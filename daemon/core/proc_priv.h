@@ -43,13 +43,20 @@ struct proc {
 	int64_t started_ns;
 	int64_t ended_ns;
 	int64_t deadline_ns; // 0 = none
+	void (*on_end)(void *arg, const struct proc *p);
+	void *on_end_arg;
 	ev_timer deadline;
 	ev_timer grace;
 	struct output *output;
 	struct proc_pipe pipes[2];
 	struct proc_stdin in;
+	int slave;           // of a terminal, until its leader was waited for: without it the master would say EOF
+			     // as soon as the processes have it closed, and hang up the session when we close it too
+	int64_t terminal_id; // 0 = no terminal, or it was told to end
+	struct proc_ending *ending;
 	const struct output_reader *blocker; // seen holding the others up, and where it was then
 	uint64_t blocker_at;
+	int64_t blocker_ns; // when
 	UT_hash_handle hh;
 	struct proc *prev, *next; // in the living or the ended list
 };
@@ -71,6 +78,8 @@ struct procs {
 	size_t living_count, ended_count, ended_memory;
 	size_t timed; // living ones with a deadline
 	struct proc_drain *drains;
+	struct proc_ending *endings;
+	int64_t last_terminal;
 	ev_timer beat;   // while timed: notices that the daemon was stopped
 	ev_timer stall;  // while a proc is starved: looks for a reader that holds others up
 	ev_timer expire; // while anything ended is kept
@@ -78,8 +87,9 @@ struct procs {
 };
 
 // --- proc_io.c ---
-// Makes the pipes of P and the ends for its child (fd, owned by the caller). 0 or negative errno.
-int proc_io_open(struct proc *p, bool want_stdin, int child_fd[3]);
+// Makes the pipes of P and the ends for its child (fd, owned by the caller), or its terminal (fd is then P's slave).
+// 0 or negative errno.
+int proc_io_open(struct proc *p, const struct proc_spec *spec, int child_fd[3]);
 void proc_io_start(struct proc *p);
 // Reads what the pipes hold, as far as there is room and budget, then lets the life machine look.
 void proc_io_drain(struct proc *p);
@@ -90,7 +100,14 @@ bool proc_io_eof(const struct proc *p);
 // Hands open pipes to drains (PARK) or closes them; closes stdin.
 void proc_io_finish(struct proc *p, bool park);
 void proc_io_close_stdin_now(struct proc *p);
+// From now on a terminal's output ends with its last process.
+void proc_io_close_slave(struct proc *p);
 void proc_drain_free(struct proc_drain *d);
+
+// --- proc_pty.c ---
+void proc_ending_free(struct proc_ending *e);
+// P is about to be freed.
+void proc_ending_detach(struct proc *p);
 
 // --- proc.c ---
 // The one place where states change; call it after anything that it depends on has.

@@ -112,6 +112,21 @@ const char *proc_signal_name(int sig)
 	return names[sig];
 }
 
+// "SIGRTMIN", "SIGRTMIN+3", "SIGRTMAX-1", as kill -l has them.
+static int realtime_by_name(const char *full)
+{
+	static const char low[] = "SIGRTMIN", high[] = "SIGRTMAX";
+	bool up = strncasecmp(full, low, sizeof low - 1) == 0;
+	long long n = 0;
+	if (!up && strncasecmp(full, high, sizeof high - 1) != 0)
+		return -EINVAL;
+	const char *rest = full + sizeof low - 1;
+	if (*rest &&
+		(*rest != (up ? '+' : '-') || text_int(rest + 1, strlen(rest + 1), 0, SIGRTMAX - SIGRTMIN, &n) < 0))
+		return -EINVAL;
+	return up ? SIGRTMIN + (int)n : SIGRTMAX - (int)n;
+}
+
 static int signal_by_name(const char *full)
 {
 	for (int sig = 1; sig < NSIG; sig++) {
@@ -123,7 +138,7 @@ static int signal_by_name(const char *full)
 		if (strcasecmp(other_names[i].name, full) == 0)
 			return other_names[i].sig;
 	}
-	return -EINVAL;
+	return realtime_by_name(full);
 }
 
 int proc_signal_parse(const char *s, size_t n)

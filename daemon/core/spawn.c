@@ -23,7 +23,8 @@
 struct child {
 	const struct spawn_base *base;
 	const struct spawn_spec *spec;
-	const char *path;
+	const char *dirs; // PATH of the child; NULL: the program is a path itself
+	char *path;       // PATH_MAX bytes for one candidate
 	bool switch_user;
 	char oom[16];
 	size_t oom_len;
@@ -67,7 +68,45 @@ static void child_user(struct child *c)
 		child_fail(c, SPAWN_USER);
 }
 
-// Between vfork and exec: async-signal-safe calls only, and nothing of the parent's memory is changed but the report.
+// Returns only if that candidate is none: then whether it is a file that may not be run. Other failures are final.
+static bool child_try(struct child *c, const char *path)
+{
+	const struct spawn_spec *s = c->spec;
+	struct stat st;
+	if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+		return false;
+	execve(path, (char *const *)s->argv, (char *const *)s->env);
+	if (errno != EACCES && errno != ENOENT && errno != ENOTDIR)
+		child_fail(c, SPAWN_EXEC);
+	return errno == EACCES;
+}
+
+// execvp's look-up, by the child because what may be run and where a relative entry leads depend on its identity and
+// directory. A file that exists but cannot be run is remembered, as shells do.
+static _Noreturn void child_exec(struct child *c)
+{
+	const struct spawn_spec *s = c->spec;
+	if (!c->dirs) {
+		execve(s->path, (char *const *)s->argv, (char *const *)s->env);
+		child_fail(c, SPAWN_EXEC);
+	}
+	bool denied = false;
+	size_t name = strlen(s->path) + 1;
+	for (const char *p = c->dirs; p; p = *p ? p + 1 : NULL) {
+		size_t n = strcspn(p, ":");
+		if (name > 1 && n + 1 + name <= PATH_MAX) {
+			memcpy(c->path, p, n);
+			c->path[n] = '/';
+			memcpy(c->path + n + (n > 0), s->path, name); // an empty entry is the working directory
+			denied |= child_try(c, c->path);
+		}
+		p += n;
+	}
+	errno = denied ? EACCES : ENOENT;
+	child_fail(c, SPAWN_EXEC);
+}
+
+// Between vfork and exec: async-signal-safe calls only, and nothing of the parent's memory is changed but struct child.
 static _Noreturn void child_run(struct child *c)
 {
 	const struct spawn_spec *s = c->spec;
@@ -97,8 +136,7 @@ static _Noreturn void child_run(struct child *c)
 	sigset_t none;
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	execve(c->path, (char *const *)s->argv, (char *const *)s->env);
-	child_fail(c, SPAWN_EXEC);
+	child_exec(c);
 }
 
 static const char *env_get(const char *const *env, const char *name)
@@ -111,29 +149,13 @@ static const char *env_get(const char *const *env, const char *name)
 	return NULL;
 }
 
-// execvp's look-up, done by the parent with the child's PATH. An entry that exists but cannot be run is remembered, as shells do.
-static int find_program(const struct spawn_spec *s, char *out, size_t n)
+// Where the child looks for its program; NULL if that is a path itself.
+static const char *search_path(const struct spawn_spec *s)
 {
-	if (strchr(s->path, '/')) {
-		int len = snprintf(out, n, "%s", s->path);
-		return len < 0 || (size_t)len >= n ? -ENAMETOOLONG : 0;
-	}
+	if (strchr(s->path, '/'))
+		return NULL;
 	const char *path = env_get(s->env, "PATH");
-	int rc = -ENOENT;
-	if (!*s->path)
-		return rc;
-	for (const char *p = path ? path : "/usr/bin:/bin"; p; p = *p ? p + 1 : NULL) {
-		size_t dir = strcspn(p, ":");
-		int len = snprintf(out, n, "%.*s%s%s", (int)dir, p, dir ? "/" : "./", s->path);
-		struct stat st;
-		p += dir;
-		if (len < 0 || (size_t)len >= n || stat(out, &st) < 0 || !S_ISREG(st.st_mode))
-			continue;
-		if (st.st_mode & 0111)
-			return 0;
-		rc = -EACCES;
-	}
-	return rc;
+	return path ? path : "/usr/bin:/bin";
 }
 
 // The child has reported a failure and is about to be a zombie: collect it here, so that nobody else sees it.
@@ -155,11 +177,11 @@ static pid_t start_child(struct child *c)
 int spawn_run(const struct spawn_base *b, const struct spawn_spec *s, pid_t *pid, int *pidfd, enum spawn_step *step)
 {
 	char path[PATH_MAX];
-	struct child c = {.base = b, .spec = s, .path = path, .switch_user = s->user && s->user->uid != geteuid()};
-	*step = SPAWN_EXEC;
-	int rc = find_program(s, path, sizeof path);
-	if (rc < 0)
-		return rc;
+	struct child c = {.base = b,
+		.spec = s,
+		.dirs = search_path(s),
+		.path = path,
+		.switch_user = s->user && s->user->uid != geteuid()};
 	if (b->set_oom)
 		c.oom_len = (size_t)snprintf(c.oom, sizeof c.oom, "%d", b->oom_score_adj);
 	for (int i = 0; i < 3; i++)
@@ -173,7 +195,7 @@ int spawn_run(const struct spawn_base *b, const struct spawn_spec *s, pid_t *pid
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &old);
 	pid_t p = start_child(&c);
-	rc = p < 0 ? -errno : 0;
+	int rc = p < 0 ? -errno : 0;
 	sigprocmask(SIG_SETMASK, &old, NULL);
 	io_close(&reserve);
 	if (rc < 0)

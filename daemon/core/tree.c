@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define HASH_NONFATAL_OOM 1
@@ -18,18 +19,23 @@
 
 // Rounds of stopping until a tree counts as still; each one that finds something new halves what can still escape.
 #define ROUNDS_MAX 64
+// Times that a tree is waited for to stand still: who sits in the kernel (vfork, a hung disk) does not stop at all.
+#define PAUSES_MAX 20
 
 struct member {
-	pid_t pid;
+	pid_t pid, session;
 	unsigned long long start;
+	bool dead; // found as a zombie without threads: it has no children, but had them a moment ago
 	UT_hash_handle hh;
 };
 
 struct tree {
 	struct member *members; // by pid, in the order found
 	pid_t self;
-	int sig;   // sent to each member as it is found; 0 = none
-	int found; // in this round
+	int sig;    // sent to each member as it is found; 0 = none
+	pid_t only; // members of that session alone are signalled; 0 = all
+	int found;  // in this round: new members, and hints that there are more
+	int sent;
 	int err;
 };
 
@@ -50,9 +56,9 @@ int tree_stat(pid_t pid, struct tree_stat *out)
 		len = sizeof out->comm - 1;
 	memcpy(out->comm, open + 1, len);
 	int ppid, pgrp, session;
-	int got = sscanf(close + 1, " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-		&out->state, &ppid, &pgrp, &session, &out->start);
-	if (got != 5)
+	int got = sscanf(close + 1, " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu",
+		&out->state, &ppid, &pgrp, &session, &out->threads, &out->start);
+	if (got != 6)
 		return -EINVAL;
 	out->pid = pid;
 	out->ppid = ppid;
@@ -109,34 +115,99 @@ static int signal_exactly(pid_t pid, unsigned long long start, int sig)
 	return rc;
 }
 
-static void add(struct tree *t, const struct tree_stat *s)
+static struct member *find(const struct tree *t, pid_t pid)
 {
 	struct member *m;
-	HASH_FIND(hh, t->members, &s->pid, sizeof s->pid, m);
-	if (m && m->start == s->start)
-		return;
-	if (s->state == 'Z' || s->pid == t->self)
-		return;
+	HASH_FIND(hh, t->members, &pid, sizeof pid, m);
+	return m;
+}
+
+static struct member *member_new(struct tree *t, pid_t pid)
+{
+	struct member *m = calloc(1, sizeof *m);
 	if (m) {
-		m->start = s->start; // the number has a new owner
-	} else {
-		m = calloc(1, sizeof *m);
-		if (!m) {
-			t->err = -ENOMEM;
-			return;
-		}
-		m->pid = s->pid;
-		m->start = s->start;
+		m->pid = pid;
 		HASH_ADD(hh, t->members, pid, sizeof m->pid, m);
-		if (!m->hh.tbl) {
-			free(m);
-			t->err = -ENOMEM;
-			return;
-		}
+		if (m->hh.tbl)
+			return m;
 	}
+	free(m);
+	t->err = -ENOMEM;
+	return NULL;
+}
+
+static bool is_dead(const struct tree_stat *s)
+{
+	return s->state == 'Z' && s->threads <= 1;
+}
+
+// One that gets signals.
+static bool is_meant(const struct tree *t, const struct member *m)
+{
+	return !m->dead && (!t->only || m->session == t->only);
+}
+
+static void send_to(struct tree *t, const struct member *m, int sig)
+{
+	if (is_meant(t, m) && signal_exactly(m->pid, m->start, sig) == 0)
+		t->sent++;
+}
+
+// The dead are taken in too: one that was not known before may have left a child that no list has shown yet.
+static void add(struct tree *t, const struct tree_stat *s)
+{
+	struct member *m = find(t, s->pid);
+	if (s->pid == t->self || (m && m->start == s->start))
+		return;
+	if (!m)
+		m = member_new(t, s->pid);
+	if (!m)
+		return;
+	m->start = s->start; // a known number has a new owner
+	m->session = s->session;
+	m->dead = is_dead(s);
 	t->found++;
 	if (t->sig)
-		signal_exactly(s->pid, s->start, t->sig);
+		send_to(t, m, t->sig);
+}
+
+static void add_child(struct tree *t, pid_t child, pid_t parent, pid_t session)
+{
+	const struct member *m = find(t, child);
+	if (parent == t->self && m && m->dead)
+		return; // nobody but SELF could reap it, so it is the same
+	pid_t of = session ? getsid(child) : 0;
+	if (of != session && !find(t, of))
+		return; // neither of that session nor of one that a member has made
+	struct tree_stat s;
+	if (tree_stat(child, &s) == 0 && s.ppid == parent)
+		add(t, &s);
+	else
+		t->found++; // it ended or moved under our eyes: look again
+}
+
+// The numbers in the file PATH: how many, with *OUT allocated; or negative errno.
+static ssize_t read_pids(const char *path, pid_t **out)
+{
+	FILE *f = fopen(path, "re");
+	if (!f)
+		return -errno;
+	pid_t *list = NULL;
+	size_t n = 0, cap = 0;
+	int pid;
+	while (fscanf(f, "%d", &pid) == 1) {
+		if (n == cap) {
+			cap = cap ? cap * 2 : 64;
+			pid_t *more = realloc(list, cap * sizeof *list);
+			if (!more)
+				break; // those already read are looked at; the rest shows in the next round
+			list = more;
+		}
+		list[n++] = pid;
+	}
+	fclose(f);
+	*out = list;
+	return (ssize_t)n;
 }
 
 // Calls add for each child of PID, or for those whose session is SESSION (0 = any). -ENOENT where the kernel has no children files.
@@ -154,20 +225,14 @@ static int add_children(struct tree *t, pid_t pid, pid_t session)
 		if (!tid)
 			continue;
 		snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)tid);
-		FILE *f = fopen(path, "re");
-		if (!f) {
-			rc = errno == ENOENT && access("/proc/self/task", F_OK) == 0 && tid == pid ? -ENOENT : 0;
-			continue;
-		}
-		int child;
-		while (fscanf(f, "%d", &child) == 1) {
-			struct tree_stat s;
-			if (session && getsid(child) != session)
-				continue;
-			if (tree_stat(child, &s) == 0 && (s.ppid == pid))
-				add(t, &s);
-		}
-		fclose(f);
+		pid_t *list = NULL;
+		ssize_t n = read_pids(path, &list);
+		if (n == -ENOENT && access("/proc/thread-self/children", F_OK) < 0)
+			rc = -ENOENT;
+		// Read whole, then the newest first: of processes that start their successors and end, only the last ones live.
+		while (n > 0)
+			add_child(t, list[--n], pid, session);
+		free(list);
 	}
 	closedir(d);
 	return rc;
@@ -183,10 +248,8 @@ static int scan_one(void *arg, const struct tree_stat *s)
 {
 	const struct scan *scan = arg;
 	struct tree *t = scan->tree;
-	struct member *parent;
-	HASH_FIND(hh, t->members, &s->ppid, sizeof s->ppid, parent);
-	bool below = parent || (scan->root && s->ppid == scan->root);
-	if (below || (scan->session && s->session == scan->session && s->ppid == t->self))
+	bool below = find(t, s->ppid) || (scan->root && s->ppid == scan->root);
+	if (below || (scan->session && s->session == scan->session))
 		add(t, s);
 	return 0;
 }
@@ -195,39 +258,70 @@ static int scan_one(void *arg, const struct tree_stat *s)
 static void round_of(struct tree *t, pid_t session)
 {
 	t->found = 0;
-	int rc = add_children(t, t->self, session);
-	// Members are appended while this runs, so their own children are looked at in the same round.
-	for (struct member *m = t->members; rc == 0 && m; m = m->hh.next)
-		rc = add_children(t, m->pid, 0);
+	int rc = 0;
+	// Members are appended while this runs, so their own children are looked at in the same round. SELF comes last: a child of
+	// a member that ends meanwhile moves there.
+	for (struct member *m = t->members; rc == 0 && m; m = m->hh.next) {
+		if (!m->dead)
+			rc = add_children(t, m->pid, 0);
+	}
+	if (rc == 0)
+		rc = add_children(t, t->self, session);
 	if (rc == -ENOENT) {
 		struct scan scan = {.tree = t, .root = session ? 0 : t->self, .session = session};
 		tree_each(scan_one, &scan);
 	}
 }
 
-static int finish(struct tree *t, int sig)
+// A SIGSTOP takes effect a moment after it was sent, and a fork until then has a child that no list shows yet.
+static bool still(const struct tree *t)
+{
+	struct tree_stat s;
+	for (const struct member *m = t->members; m; m = m->hh.next) {
+		if (is_meant(t, m) && tree_stat(m->pid, &s) == 0 && s.start == m->start && !strchr("TtZX", s.state))
+			return false;
+	}
+	return true;
+}
+
+// Rounds until one finds nothing new and, where they are stopped first, all of them are.
+static void settle(struct tree *t, pid_t session)
+{
+	static const struct timespec pause = {.tv_nsec = 200000};
+	int pauses = 0;
+	for (int i = 0; i < ROUNDS_MAX; i++) {
+		round_of(t, session);
+		if (t->found)
+			continue;
+		if (t->sig != SIGSTOP || still(t) || pauses++ == PAUSES_MAX)
+			break;
+		nanosleep(&pause, NULL);
+	}
+}
+
+static int tree_release(struct tree *t)
 {
 	struct member *m, *tmp;
-	int n = 0;
 	HASH_ITER(hh, t->members, m, tmp)
 	{
-		if (sig && signal_exactly(m->pid, m->start, sig) == 0)
-			n++;
 		HASH_DEL(t->members, m);
 		free(m);
 	}
-	return t->err && !n ? t->err : n;
+	return t->err && !t->sent ? t->err : t->sent;
 }
 
 static int signal_tree(struct tree *t, pid_t session, int sig)
 {
-	t->sig = sig == SIGKILL ? SIGSTOP : 0;
-	for (int i = 0; i < ROUNDS_MAX; i++) {
-		round_of(t, session);
-		if (!t->found)
-			break;
+	settle(t, session);
+	t->sent = 0;
+	for (struct member *m = t->members; m; m = m->hh.next)
+		send_to(t, m, sig);
+	if (sig == SIGKILL) {
+		// A fork that was under way outlives a SIGSTOP, but not a SIGKILL: from here on only what was born before can turn up.
+		t->sig = sig;
+		settle(t, session);
 	}
-	return finish(t, sig);
+	return tree_release(t);
 }
 
 int tree_signal(pid_t root, pid_t self, int sig)
@@ -242,6 +336,63 @@ int tree_signal(pid_t root, pid_t self, int sig)
 
 int tree_signal_all(pid_t self, int sig)
 {
-	struct tree t = {.self = self};
+	struct tree t = {.self = self, .sig = sig == SIGKILL ? SIGSTOP : 0};
 	return signal_tree(&t, 0, sig);
+}
+
+static void hang_up(pid_t pid, unsigned long long start)
+{
+	signal_exactly(pid, start, SIGHUP);
+	signal_exactly(pid, start, SIGTERM);
+	signal_exactly(pid, start, SIGCONT);
+}
+
+int tree_session(pid_t session, pid_t self, enum tree_act act)
+{
+	struct tree t = {.self = self, .sig = act == TREE_KILL ? SIGSTOP : 0, .only = session};
+	struct tree_stat s;
+	if (tree_stat(session, &s) == 0)
+		add(&t, &s);
+	if (act == TREE_KILL)
+		return signal_tree(&t, session, SIGKILL);
+	settle(&t, session);
+	for (struct member *m = t.members; m; m = m->hh.next) {
+		if (act == TREE_HANG_UP && is_meant(&t, m))
+			hang_up(m->pid, m->start);
+		send_to(&t, m, 0);
+	}
+	return tree_release(&t);
+}
+
+bool tree_sweep(DIR *proc, size_t max, pid_t session, enum tree_act act, size_t *found)
+{
+	for (; max; max--) {
+		struct dirent *e = readdir(proc);
+		struct tree_stat s;
+		if (!e)
+			return true;
+		pid_t pid = pid_of(e->d_name);
+		// getsid is so much cheaper than reading stat that it goes first.
+		if (!pid || getsid(pid) != session || tree_stat(pid, &s) < 0 || is_dead(&s))
+			continue;
+		if (act == TREE_HANG_UP)
+			hang_up(pid, s.start);
+		else
+			signal_exactly(pid, s.start, act == TREE_KILL ? SIGKILL : 0);
+		*found += 1;
+	}
+	return false;
+}
+
+static int group_session(void *arg, const struct tree_stat *s)
+{
+	const pid_t *pgrp = arg;
+	return s->pgrp == *pgrp ? s->session : 0;
+}
+
+bool tree_group_in(pid_t pgrp, pid_t session)
+{
+	if (getpgid(pgrp) == pgrp)
+		return getsid(pgrp) == session;
+	return tree_each(group_session, &pgrp) == session; // its leader has gone
 }

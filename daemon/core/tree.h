@@ -4,13 +4,15 @@
 #ifndef CELLD_CORE_TREE_H
 #define CELLD_CORE_TREE_H
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
 struct tree_stat {
 	pid_t pid, ppid, pgrp, session;
-	char state;               // 'R', 'S', 'Z', ...
+	char state; // 'R', 'S', 'Z', ...
+	int threads;
 	unsigned long long start; // with pid: the identity of a process
 	char comm[64];
 };
@@ -26,5 +28,13 @@ int tree_each(int (*fn)(void *arg, const struct tree_stat *s), void *arg);
 int tree_signal(pid_t root, pid_t self, int sig);
 // The same for every process below SELF, itself left out: all that the sandbox runs.
 int tree_signal_all(pid_t self, int sig);
+// What happens to the members of a session: nothing; HUP, TERM and CONT (so that the stopped ones act); KILL.
+enum tree_act { TREE_COUNT, TREE_HANG_UP, TREE_KILL };
+// To those members of SESSION that hang below its leader or below SELF itself. Returns how many live, or negative errno.
+int tree_session(pid_t session, pid_t self, enum tree_act act);
+// To those among the next MAX entries of PROC (/proc), whoever their parents are; *FOUND grows by the living ones. True once through.
+bool tree_sweep(DIR *proc, size_t max, pid_t session, enum tree_act act, size_t *found);
+// True if PGRP is a group of SESSION with a process in it.
+bool tree_group_in(pid_t pgrp, pid_t session);
 
 #endif

@@ -360,6 +360,27 @@ void users_free(struct users *u)
 	free(u);
 }
 
+// The uid that celld runs as needs no line in passwd: containers are often given one that has none.
+static int own_identity(const char *name, struct user *out)
+{
+	long long uid;
+	if (text_int(name, strlen(name), 0, UINT_MAX - 1, &uid) < 0 || (uid_t)uid != geteuid())
+		return -ENOENT;
+	int count = getgroups(0, NULL);
+	gid_t *groups = malloc(((size_t)(count < 0 ? 0 : count) + 1) * sizeof *groups);
+	if (!groups)
+		return -ENOMEM;
+	count = getgroups(count, groups);
+	struct user user = {.uid = (uid_t)uid, .gid = getegid(), .groups = groups};
+	user.group_count = count < 0 ? 0 : (size_t)count;
+	user.name = (char *)name;
+	user.home = (char *)"/";
+	user.shell = (char *)"/bin/sh";
+	int rc = user_dup(out, &user);
+	free(groups);
+	return rc;
+}
+
 int users_find(struct users *u, const char *name, struct user *out)
 {
 	memset(out, 0, sizeof(*out));
@@ -370,7 +391,7 @@ int users_find(struct users *u, const char *name, struct user *out)
 		return rc;
 	const struct entry *e = find_user(&u->passwd, name);
 	if (!e)
-		return -ENOENT;
+		return own_identity(name, out);
 	// Borrowed texts, which user_dup copies.
 	struct user user = {.uid = e->id,
 		.gid = e->gid,

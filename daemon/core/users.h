@@ -22,7 +22,8 @@ struct user {
 // PASSWD and GROUP are paths ("/etc/passwd", "/etc/group"); borrowed for the table's life. NULL when out of memory.
 struct users *users_new(const char *passwd, const char *group);
 void users_free(struct users *u);
-// By name, or by decimal uid. "root" and "0" exist even without a passwd file (home /root, shell /bin/sh).
+// By name, or by decimal uid. "root" and "0" exist even without a passwd file (home /root, shell /bin/sh); so
+// does the daemon's own uid (home /, shell /bin/sh).
 // 0, -ENOENT, -ENOMEM, or the errno of reading the file. OUT is owned by the caller (user_release).
 int users_find(struct users *u, const char *name, struct user *out);
 // The name of a uid or gid, borrowed until the next call on U; NULL if it has none.

@@ -109,7 +109,7 @@ static bool put_answer(struct conn *c, const struct answer *a, bool stream)
 	struct buf tmp, *b = buf_len(&c->out) > 0 ? &tmp : &c->out;
 	buf_init(&tmp, 0);
 	put_head(b, c, a, stream);
-	if (a->body && a->status != 204)
+	if (a->body && a->status != 204 && !http_span_is(http_head(c->http)->method, "HEAD"))
 		buf_append(b, buf_data(a->body), buf_len(a->body));
 	bool ok = !buf_failed(b);
 	if (!ok)
@@ -248,6 +248,11 @@ void conn_on_close(struct conn *c, void (*fn)(void *arg), void *arg)
 void conn_abort(struct conn *c)
 {
 	conn_kill(c);
+}
+
+bool conn_eof(const struct conn *c)
+{
+	return c->eof;
 }
 
 uint64_t conn_sent(const struct conn *c)

@@ -89,6 +89,8 @@ void conn_wake(struct conn *c);
 void conn_on_close(struct conn *c, void (*fn)(void *arg), void *arg);
 // Cuts the connection: unread bytes are dropped, a stream gets no end. The producer's closed follows.
 void conn_abort(struct conn *c);
+// True once the peer sends no more (FIN): it may have gone, or only have closed its half. A producer is asked when that comes.
+bool conn_eof(const struct conn *c);
 // Bytes accepted by the kernel so far, for judging a reader's progress.
 uint64_t conn_sent(const struct conn *c);
 

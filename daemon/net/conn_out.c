@@ -118,7 +118,8 @@ void conn_writable(struct conn *c)
 }
 
 // A living peer answers retransmissions and window probes, however long it does not read; but the kernel spaces both out up to
-// two minutes, so silence counts only once two of them went unanswered.
+// two minutes, so silence counts only once two of them went unanswered. (A retransmission doubles tcpi_rto, so with answers
+// coming the silence never lasts longer than that.)
 bool conn_peer_gone(const struct conn *c)
 {
 	int64_t limit = (int64_t)(c->net->limits.send_timeout * 1e9);
@@ -132,6 +133,6 @@ bool conn_peer_gone(const struct conn *c)
 	if (silent < limit)
 		return false;
 	if (info.tcpi_unacked > 0)
-		return info.tcpi_retransmits >= 2 && silent > (int64_t)info.tcpi_rto * 2000;
+		return info.tcpi_retransmits >= 2 && silent > (int64_t)info.tcpi_rto * 1000 + 1000000000;
 	return info.tcpi_probes >= 2;
 }

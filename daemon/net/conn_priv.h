@@ -17,7 +17,7 @@
 #define CONN_READ_MAX ((size_t)64 * 1024)   // bytes of one read, and of pipelined input kept
 #define CONN_TURN_MAX ((size_t)256 * 1024)  // bytes sent for one connection a turn
 #define CONN_WARM ((size_t)16 * 1024)       // a stream that sends more at once keeps its memory until the sweep
-#define CONN_DISCARD_MAX ((size_t)1 << 20)  // bytes read and dropped after the last answer
+#define CONN_DISCARD_MAX ((size_t)64 << 20) // bytes read and dropped after the last answer
 #define CONN_LINGER_NS INT64_C(2000000000)  // time for the peer to close after our FIN
 #define CONN_RESERVE_NS INT64_C(1000000000) // time for a head on a connection beyond the limit
 #define NET_RESERVE ((size_t)16)            // connections beyond the limit

@@ -113,8 +113,7 @@ static void collect_cut(struct output_reader *r)
 	(void)r; // it takes all at every wake and so never holds anyone up
 }
 
-// "encoding": absent or "text", or "base64".
-static int wants_base64(const json_t *doc, bool *base64, struct err *e)
+int sandboxd_base64(const json_t *doc, bool *base64, struct err *e)
 {
 	const char *encoding = "text";
 	if (jsonr_str(doc, "encoding", 0, &encoding, NULL, e) < 0)
@@ -137,7 +136,7 @@ void sandboxd_exec(void *ctx, struct conn *c)
 	struct collect *k = calloc(1, sizeof *k);
 	if (!k)
 		err_sys(&e, -ENOMEM, "command");
-	if (!k || wants_base64(l.doc, &k->base64, &e) < 0 || launch_start(&l, s, &k->proc, &e) < 0) {
+	if (!k || sandboxd_base64(l.doc, &k->base64, &e) < 0 || launch_start(&l, s, &k->proc, &e) < 0) {
 		conn_error(c, &e);
 		free(k);
 	} else {
@@ -150,8 +149,7 @@ void sandboxd_exec(void *ctx, struct conn *c)
 	launch_release(&l);
 }
 
-// Seconds of "Keepalive-Ping-Interval" or ?keepalive=; anything but 1..86400 means none.
-static double keepalive_of(const struct http_head *head)
+double sandboxd_keepalive(const struct http_head *head)
 {
 	struct http_span v = http_get(head, "Keepalive-Ping-Interval");
 	const char *p = v.p;
@@ -176,7 +174,7 @@ void sandboxd_exec_stream(void *ctx, struct conn *c)
 	if (jsonr_bool(l.doc, "stdin", 0, &l.spec.want_stdin, &e) < 0 || launch_start(&l, s, &p, &e) < 0)
 		conn_error(c, &e);
 	else
-		stream_start(c, p, sandboxd_sse(false), STREAM_REPLAY, keepalive_of(conn_head(c)));
+		stream_start(c, p, sandboxd_sse(false), STREAM_REPLAY, sandboxd_keepalive(conn_head(c)));
 	launch_release(&l);
 }
 
@@ -196,7 +194,7 @@ void sandboxd_exec_attach(void *ctx, struct conn *c)
 	int rc = text_int(v, n, 1, INT32_MAX, &pid);
 	struct proc *p = rc == 0 ? procs_find(s->procs, (pid_t)pid) : NULL;
 	if (p) {
-		stream_start(c, p, sandboxd_sse(true), STREAM_REPLAY, keepalive_of(head));
+		stream_start(c, p, sandboxd_sse(true), STREAM_REPLAY, sandboxd_keepalive(head));
 		return;
 	}
 	if (rc == -EINVAL)

@@ -10,8 +10,7 @@
 // Parses the body and finds its process: NULL with E filled; *DOC is freed by the caller either way.
 static struct proc *named_process(const struct sandboxd *s, struct conn *c, json_t **doc, struct err *e)
 {
-	const struct buf *body = conn_body(c);
-	*doc = jsonr_parse(buf_data(body), buf_len(body), e);
+	*doc = sandboxd_json(c, e);
 	return *doc ? sandboxd_pid(s, *doc, e) : NULL;
 }
 
@@ -47,6 +46,8 @@ static int write_stdin(struct proc *p, const json_t *doc, struct err *e)
 	const char *data;
 	size_t n;
 	struct buf raw;
+	if (proc_kind(p) == PROC_TERMINAL)
+		return err_set(e, ERR_FAILED_PRECONDITION, "a terminal has no stdin of its own: /pty/input");
 	int rc = jsonr_str(doc, "data", 0, &data, &n, e);
 	if (rc < 0)
 		return -1;
@@ -151,7 +152,7 @@ void sandboxd_exec_processes(void *ctx, struct conn *c)
 	jsonw_key(&w, "processes");
 	jsonw_arr(&w);
 	for (const struct proc *p = procs_first(s->procs); p; p = proc_next(p)) {
-		if (proc_waitable(p))
+		if (proc_waitable(p) && proc_kind(p) != PROC_INTERNAL)
 			put_process(&w, p);
 	}
 	jsonw_arr_end(&w);

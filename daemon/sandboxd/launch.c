@@ -7,8 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-// The kernel's limit for one string of argv or the environment (MAX_ARG_STRLEN, its NUL included).
-#define STRING_MAX ((size_t)128 * 1024)
 #define TIMEOUT_MAX 1e9
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -27,6 +25,8 @@ static char *join(const char *a, const char *sep, const char *b)
 static void default_env(struct launch *l, const struct sandboxd *s)
 {
 	const struct config *cfg = s->config;
+	if (l->spec.kind == PROC_TERMINAL)
+		env_put(&l->env, "TERM", "xterm-256color");
 	char *path = join(cfg->workspace, "/.venv/bin:", DEFAULT_PATH);
 	char *venv = join(cfg->workspace, "/", ".venv");
 	if (path && venv) {
@@ -63,10 +63,13 @@ static int request_env(struct launch *l, struct err *e)
 		if (!json_is_string(value))
 			continue;
 		size_t n = json_string_length(value);
-		if (strlen(key) + n + 2 > STRING_MAX)
+		if (strlen(key) + n + 2 > LAUNCH_STRING_MAX)
 			return err_sys(e, -E2BIG, "env %.64s", key);
-		if (env_set(&l->env, key, strlen(key), json_string_value(value), n) == -EINVAL)
+		int rc = env_set(&l->env, key, strlen(key), json_string_value(value), n);
+		if (rc == -EINVAL)
 			return err_set(e, ERR_INVALID_ARGUMENT, "env %.64s: invalid name or value", key);
+		if (rc < 0)
+			return err_sys(e, rc, "env");
 	}
 	return env_list(&l->env) ? 0 : out_of_memory(e);
 }
@@ -89,7 +92,7 @@ static int request_command(struct launch *l, struct err *e)
 	size_t n;
 	if (jsonr_str(l->doc, "command", JSONR_REQUIRED, &command, &n, e) < 0)
 		return -1;
-	if (n + 1 > STRING_MAX) {
+	if (n + 1 > LAUNCH_STRING_MAX) {
 		err_sys(e, -E2BIG, "command");
 		return err_http(e, 400, ERR_INVALID_ARGUMENT, "command too long");
 	}
@@ -97,42 +100,45 @@ static int request_command(struct launch *l, struct err *e)
 	l->argv[1] = "-c";
 	l->argv[2] = command;
 	l->spec.command = command;
+	l->spec.run.argv = l->argv;
 	return 0;
 }
 
-static int fill(struct launch *l, const struct sandboxd *s, struct err *e)
+int launch_common(struct launch *l, const struct sandboxd *s, struct err *e)
 {
-	if (request_command(l, e) < 0 || request_cwd(l, s, e) < 0)
-		return -1;
-	if (jsonr_str(l->doc, "session_id", 0, &l->spec.session_id, NULL, e) < 0 ||
-		jsonr_num(l->doc, "timeout", 0, 0, TIMEOUT_MAX, &l->spec.timeout, e) < 0)
+	if (request_cwd(l, s, e) < 0 || jsonr_str(l->doc, "session_id", 0, &l->spec.session_id, NULL, e) < 0)
 		return -1;
 	int rc = users_find(s->users, s->config->user, &l->user);
 	if (rc < 0)
 		return err_sys(e, rc, "user %s", s->config->user);
 	default_env(l, s);
-	return request_env(l, e);
-}
-
-int launch_parse(struct launch *l, const struct sandboxd *s, struct conn *c, struct err *e)
-{
-	const struct buf *body = conn_body(c);
-	memset(l, 0, sizeof *l);
-	env_init(&l->env);
-	l->spec.timeout = s->config->timeout;
-	l->doc = jsonr_parse(buf_data(body), buf_len(body), e);
-	if (!l->doc)
+	if (request_env(l, e) < 0)
 		return -1;
-	if (fill(l, s, e) < 0) {
-		launch_release(l);
-		return -1;
-	}
-	l->spec.run.path = l->argv[0];
-	l->spec.run.argv = l->argv;
+	l->spec.run.path = l->spec.run.argv[0];
 	l->spec.run.env = env_list(&l->env);
 	l->spec.run.cwd = l->cwd;
 	l->spec.run.user = &l->user;
 	return 0;
+}
+
+int launch_open(struct launch *l, struct conn *c, struct err *e)
+{
+	memset(l, 0, sizeof *l);
+	env_init(&l->env);
+	l->doc = sandboxd_json(c, e);
+	return l->doc ? 0 : -1;
+}
+
+int launch_parse(struct launch *l, const struct sandboxd *s, struct conn *c, struct err *e)
+{
+	if (launch_open(l, c, e) < 0)
+		return -1;
+	l->spec.timeout = s->config->timeout;
+	if (request_command(l, e) == 0 && jsonr_num(l->doc, "timeout", 0, 0, TIMEOUT_MAX, &l->spec.timeout, e) >= 0 &&
+		launch_common(l, s, e) == 0)
+		return 0;
+	launch_release(l);
+	return -1;
 }
 
 static void start_error(const struct launch *l, int rc, enum spawn_step step, struct err *e)
@@ -149,11 +155,16 @@ static void start_error(const struct launch *l, int rc, enum spawn_step step, st
 		err_sys(e, rc, "user %.64s", l->user.name);
 		break;
 	case SPAWN_EXEC:
-		err_sys(e, rc, "exec %s", l->argv[0]);
+		err_sys(e, rc, "exec %.128s", l->spec.run.path);
 		break;
 	default:
 		if (rc == -EUSERS) {
-			err_set(e, ERR_RESOURCE_EXHAUSTED, "too many commands");
+			err_http(e, l->spec.kind == PROC_TERMINAL ? 503 : 429, ERR_RESOURCE_EXHAUSTED,
+				"too many commands");
+			e->retryable = true;
+		} else if (rc == -ENOSPC && l->spec.kind == PROC_TERMINAL) { // no disk is full: kernel.pty.max
+			err_sys(e, rc, "terminal");
+			e->status = 503;
 			e->retryable = true;
 		} else {
 			err_sys(e, rc, "start");
@@ -164,9 +175,14 @@ static void start_error(const struct launch *l, int rc, enum spawn_step step, st
 int launch_start(struct launch *l, const struct sandboxd *s, struct proc **out, struct err *e)
 {
 	enum spawn_step step;
+	if (workspace_admit(s->workspace, e) < 0)
+		return -1;
+	workspace_prepare(s->workspace, &l->spec);
 	int rc = proc_start(s->procs, &l->spec, out, &step);
-	if (rc == 0)
+	if (rc == 0) {
+		workspace_started(s->workspace, *out);
 		return 0;
+	}
 	start_error(l, rc, step, e);
 	return -1;
 }
@@ -177,5 +193,7 @@ void launch_release(struct launch *l)
 	env_release(&l->env);
 	user_release(&l->user);
 	free(l->cwd);
+	free(l->list);
+	free(l->line);
 	memset(l, 0, sizeof *l);
 }

@@ -2,22 +2,16 @@
 #include "daemon/core/tree.h"
 #include "daemon/sandboxd/sandboxd.h"
 
-#include <limits.h>
-#include <stdio.h>
-#include <unistd.h>
-
 void sandboxd_ready(void *ctx, struct conn *c)
 {
 	const struct sandboxd *s = ctx;
-	char path[PATH_MAX];
 	struct buf out;
 	struct jsonw w;
-	int n = snprintf(path, sizeof path, "%s/.venv/bin/python3", s->config->workspace);
 	buf_init(&out, 0);
 	jsonw_init(&w, &out);
 	jsonw_obj(&w);
 	jsonw_kstr(&w, "status", "ready");
-	jsonw_kbool(&w, "venv", n > 0 && (size_t)n < sizeof path && access(path, X_OK) == 0);
+	jsonw_kbool(&w, "venv", workspace_venv(s));
 	jsonw_obj_end(&w);
 	sandboxd_reply(c, &out);
 }

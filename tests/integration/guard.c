@@ -111,6 +111,11 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
 	return 0;
 }
 
+void guard_remove_tree(const char *dir)
+{
+	(void)nftw(dir, remove_one, 32, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
 static void reap(int ctl, pid_t child)
 {
 	int status;
@@ -168,7 +173,7 @@ static void guard_main(const struct guard_spec *spec, int ctl)
 	kill_all();
 	if (!quiet)
 		dump(spec->log);
-	(void)nftw(spec->base, remove_one, 32, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+	guard_remove_tree(spec->base);
 	_exit(0);
 }
 

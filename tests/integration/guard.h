@@ -32,4 +32,7 @@ struct guard_msg {
 // Forks the guard: its pid, *CTL the test's end of the control socket (SOCK_SEQPACKET, close-on-exec). Negative errno on failure.
 pid_t guard_start(const struct guard_spec *spec, int *ctl);
 
+// Removes DIR and all below it, but nothing on another file system.
+void guard_remove_tree(const char *dir);
+
 #endif

@@ -38,6 +38,7 @@
 #include "proto/buf.h"
 #include "tests/integration/client.h"
 #include "tests/integration/daemon.h"
+#include "tests/integration/guard.h"
 #include "tests/integration/procfs.h"
 #include "tests/integration/sse.h"
 

@@ -4,9 +4,17 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-int main(void)
+#define NAME(name) puts(#name);
+
+// With --list: the names of the suites, a line each, so that tests/run.sh can run several at once.
+int main(int argc, char **argv)
 {
+	if (argc == 2 && strcmp(argv[1], "--list") == 0) {
+		INTEGRATION_SUITES(NAME)
+		return EXIT_SUCCESS;
+	}
 	SRunner *runner = srunner_create(NULL);
 #define ADD(name) srunner_add_suite(runner, name##_suite());
 	INTEGRATION_SUITES(ADD)

@@ -25,7 +25,7 @@ static const char keepalive[] = ": keepalive";
 const char *sse_kind_name(enum sse_kind kind)
 {
 	static const char *const names[] = {
-		"timeout", "pid", "data", "exit", "error", "done", "keepalive", "end of body", "cut"};
+		"timeout", "pid", "data", "exit", "error", "watch", "done", "keepalive", "end of body", "cut"};
 	return names[kind];
 }
 
@@ -157,6 +157,8 @@ static void take_payload(struct sse_event *e, const char *payload, size_t n)
 	} else if (j_has(e->obj, "done")) {
 		ck_assert_str_eq(payload, "{\"done\":true}");
 		e->kind = SSE_DONE;
+	} else if (!j_has(e->obj, "pid")) {
+		e->kind = SSE_WATCH;
 	} else {
 		e->kind = SSE_PID;
 		e->pid = j_int(e->obj, "pid");
@@ -186,8 +188,9 @@ static void take_frame(struct sse *s, struct sse_event *e, const char *p, size_t
 	ck_assert_msg(rc == 1 && used == n && buf_len(seen) == len - skip &&
 			      memcmp(buf_data(seen), p + skip, len - skip) == 0,
 		"proto/frame reads this frame otherwise: %.*s", (int)(len < 300 ? len : 300), p);
-	char *payload = strndup(p + skip, len - skip);
+	char *payload = calloc(1, len - skip + 1); // not strndup: strict_string_checks wants a NUL behind the source
 	ck_assert_ptr_nonnull(payload);
+	memcpy(payload, p + skip, len - skip);
 	take_payload(e, payload, len - skip);
 	free(payload);
 }

@@ -20,6 +20,7 @@ enum sse_kind {
 	SSE_DATA,      // channel, data; bare if it was base64 without JSON around it
 	SSE_EXIT,      // code, signal, timed_out, truncated
 	SSE_ERROR,     // the "error" frame: see obj
+	SSE_WATCH,     // a watch stream's: see obj
 	SSE_DONE,      // {"done":true}
 	SSE_KEEPALIVE, // the comment
 	SSE_END,       // the body was terminated properly: last chunk, or the announced close

@@ -9,8 +9,38 @@
 // clang-format off
 #define INTEGRATION_SUITES(X) \
 	X(answers) \
+	X(files) \
+	X(files_disk) \
+	X(list) \
 	X(ends) \
-	X(output)
+	X(children) \
+	X(kills) \
+	X(signals) \
+	X(stdin) \
+	X(pty) \
+	X(pty_end) \
+	X(errors) \
+	X(errno) \
+	X(http) \
+	X(http_limits) \
+	X(output) \
+	X(smuggling) \
+	X(start) \
+	X(token) \
+	X(pid1) \
+	X(crash) \
+	X(cost) \
+	X(readers) \
+	X(replay) \
+	X(workspace) \
+	X(transcript) \
+	X(background) \
+	X(background_cut) \
+	X(events) \
+	X(watch) \
+	X(watch_limits) \
+	X(watch_stream) \
+	X(stop)
 // clang-format on
 
 #define INTEGRATION_DECLARE(name) Suite *name##_suite(void);

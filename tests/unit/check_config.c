@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,8 @@
 
 enum { ARGS = 24 };
 
-static struct config c; // static: what it points to lives as long as the process
+// A fresh one for each load, static: what they point to lives as long as the process.
+static struct config pool[128], *c = pool;
 static char words[1 << 14], *args[ARGS + 1];
 static int argc, status, out_fd, err_fd;
 
@@ -57,7 +57,8 @@ static enum config_action load(const char *line)
 {
 	set_args(line);
 	status = -1;
-	return config_load(&c, argc, args, &status);
+	ck_assert_ptr_ne(++c, pool + sizeof(pool) / sizeof(pool[0]));
+	return config_load(c, argc, args, &status);
 }
 
 // Must run, without a word.
@@ -77,118 +78,64 @@ static void must_refuse(const char *line, int want, const char *message)
 	ck_assert_str_eq(printed(out_fd), "");
 }
 
-START_TEST(defaults)
-{
-	must_load("");
-	ck_assert_uint_eq(c.listen_count, 1);
-	ck_assert_str_eq(c.listen[0], "[::]:2024");
-	ck_assert(c.listen_default && c.envd_listen_default);
-	ck_assert_uint_eq(c.envd_listen_count, 1);
-	ck_assert_str_eq(c.envd_listen[0], "[::]:49983");
-	ck_assert_str_eq(c.workspace, "/workspace");
-	ck_assert_str_eq(c.user, "root");
-	ck_assert_int_eq(c.init, CONFIG_INIT_AUTO);
-	ck_assert(!c.token && !c.token_file);
-	ck_assert(c.timeout > 29.9 && c.timeout < 30.1);
-	ck_assert_int_eq(c.grace_ms, 200);
-	ck_assert_int_eq(c.retention_ms, 60000);
-	ck_assert_uint_eq(c.replay, 65536);
-	ck_assert_int_eq(c.stop_grace_ms, 1500);
-	ck_assert_uint_eq(c.max_body, 64 << 20);
-	ck_assert_uint_eq(c.max_header, 64 << 10);
-	ck_assert_uint_eq(c.max_conns, 4096);
-	ck_assert_uint_eq(c.max_procs, 4096);
-	ck_assert(c.header_timeout > 19.9 && c.header_timeout < 20.1);
-	ck_assert(c.idle_timeout > 639.9 && c.idle_timeout < 640.1);
-	ck_assert(c.send_timeout > 59.9 && c.send_timeout < 60.1);
-	ck_assert_uint_eq(c.pass_env_count, 0);
-	ck_assert(c.venv && !c.log_json);
-	ck_assert_int_eq(c.log_level, LOG_INFO);
-}
-END_TEST
-
 enum type { TEXT, LIST, SECONDS, INT64, SIZE, WORD, BOOL };
 
-// Each option's field, read back as text: a list's items joined with a blank.
-#define F(f) offsetof(struct config, f)
+// Each option's field read back as text (a list's items with a blank between): by default, and for VALUE>TEXT.
+#define ONE(f) offsetof(struct config, f), 0
+#define MORE(f) offsetof(struct config, f), offsetof(struct config, f##_count)
 static const struct good {
-	const char *name, *value;
+	const char *name;
 	enum type type;
 	size_t field, count;
-	const char *want;
+	const char *init, *pairs;
 } good[] = {
-	{"listen", "127.0.0.1:1", LIST, F(listen), F(listen_count), "127.0.0.1:1"},
-	{"listen", "[::1]:65535", LIST, F(listen), F(listen_count), "[::1]:65535"},
-	{"listen", "unix:/run/a", LIST, F(listen), F(listen_count), "unix:/run/a"},
-	{"listen", "fd:3", LIST, F(listen), F(listen_count), "fd:3"},
-	{"listen", "off", LIST, F(listen), F(listen_count), ""},
-	{"envd-listen", "0.0.0.0:0", LIST, F(envd_listen), F(envd_listen_count), "0.0.0.0:0"},
-	{"envd-listen", "off", LIST, F(envd_listen), F(envd_listen_count), ""},
-	{"pass-env", "LANG", LIST, F(pass_env), F(pass_env_count), "LANG"},
-	{"workspace", "/w", TEXT, F(workspace), 0, "/w"},
-	{"user", "1000", TEXT, F(user), 0, "1000"},
-	{"token", "s3cret", TEXT, F(token), 0, "s3cret"},
-	{"timeout", "0", SECONDS, F(timeout), 0, "0.000"},
-	{"timeout", "0.25", SECONDS, F(timeout), 0, "0.250"},
-	{"timeout", ".5", SECONDS, F(timeout), 0, "0.500"},
-	{"timeout", "7.", SECONDS, F(timeout), 0, "7.000"},
-	{"timeout", "31536000", SECONDS, F(timeout), 0, "31536000.000"},
-	{"grace", "0", INT64, F(grace_ms), 0, "0"},
-	{"grace", "600000", INT64, F(grace_ms), 0, "600000"},
-	{"retention", "1.5", INT64, F(retention_ms), 0, "1500"},
-	{"retention", "0.0004", INT64, F(retention_ms), 0, "0"},
-	{"replay", "0", SIZE, F(replay), 0, "0"},
-	{"replay", "1k", SIZE, F(replay), 0, "1024"},
-	{"replay", "1G", SIZE, F(replay), 0, "1073741824"},
-	{"stop-grace", "007", INT64, F(stop_grace_ms), 0, "7"},
-	{"max-body", "1024", SIZE, F(max_body), 0, "1024"},
-	{"max-body", "64G", SIZE, F(max_body), 0, "68719476736"},
-	{"max-header", "16M", SIZE, F(max_header), 0, "16777216"},
-	{"max-conns", "1", SIZE, F(max_conns), 0, "1"},
-	{"max-procs", "1000000", SIZE, F(max_procs), 0, "1000000"},
-	{"header-timeout", "0.01", SECONDS, F(header_timeout), 0, "0.010"},
-	{"idle-timeout", "2.5", SECONDS, F(idle_timeout), 0, "2.500"},
-	{"send-timeout", "3", SECONDS, F(send_timeout), 0, "3.000"},
-	{"venv", "off", BOOL, F(venv), 0, "0"},
-	{"venv", "auto", BOOL, F(venv), 0, "1"},
-	{"log-level", "error", WORD, F(log_level), 0, "0"},
-	{"log-level", "warn", WORD, F(log_level), 0, "1"},
-	{"log-level", "info", WORD, F(log_level), 0, "2"},
-	{"log-level", "debug", WORD, F(log_level), 0, "3"},
-	{"log-format", "json", BOOL, F(log_json), 0, "1"},
-	{"log-format", "text", BOOL, F(log_json), 0, "0"},
+	{"listen", LIST, MORE(listen), "[::]:2024",
+		"127.0.0.1:1>127.0.0.1:1 [::1]:65535>[::1]:65535 unix:/run/a>unix:/run/a fd:3>fd:3 off>"},
+	{"envd-listen", LIST, MORE(envd_listen), "[::]:49983", "0.0.0.0:0>0.0.0.0:0 off>"},
+	{"pass-env", LIST, MORE(pass_env), "", "LANG>LANG"},
+	{"workspace", TEXT, ONE(workspace), "/workspace", "/w>/w"},
+	{"user", TEXT, ONE(user), "root", "1000>1000"},
+	{"token", TEXT, ONE(token), "(none)", "s3cret>s3cret"},
+	{"timeout", SECONDS, ONE(timeout), "30.000", "0>0.000 0.25>0.250 .5>0.500 7.>7.000 31536000>31536000.000"},
+	{"grace", INT64, ONE(grace_ms), "200", "0>0 600000>600000"},
+	{"retention", INT64, ONE(retention_ms), "60000", "1.5>1500 0.0004>0"},
+	{"replay", SIZE, ONE(replay), "65536", "0>0 1k>1024 1G>1073741824"},
+	{"stop-grace", INT64, ONE(stop_grace_ms), "1500", "007>7"},
+	{"max-body", SIZE, ONE(max_body), "67108864", "1024>1024 64G>68719476736"},
+	{"max-header", SIZE, ONE(max_header), "65536", "16M>16777216"},
+	{"max-conns", SIZE, ONE(max_conns), "4096", "1>1"},
+	{"max-procs", SIZE, ONE(max_procs), "4096", "1000000>1000000"},
+	{"header-timeout", SECONDS, ONE(header_timeout), "20.000", "0.01>0.010"},
+	{"idle-timeout", SECONDS, ONE(idle_timeout), "640.000", "2.5>2.500"},
+	{"send-timeout", SECONDS, ONE(send_timeout), "60.000", "3>3.000"},
+	{"venv", BOOL, ONE(venv), "1", "off>0 auto>1"},
+	{"log-level", WORD, ONE(log_level), "2", "error>0 warn>1 info>2 debug>3"},
+	{"log-format", BOOL, ONE(log_json), "0", "json>1 text>0"},
 };
 
-static const char *got(enum type type, size_t field, size_t count)
+static const char *got(const struct good *g)
 {
 	static char text[1024];
-	const void *p = (const char *)&c + field;
+	const void *p = (const char *)c + g->field;
+	const char *const *list = p;
+	const size_t *count = (const void *)((const char *)c + g->count);
 	size_t n = 0;
 	text[0] = '\0';
-	switch (type) {
-	case TEXT:
-		return *(const char *const *)p;
-	case LIST:
-		for (size_t i = 0; i < *(const size_t *)((const char *)&c + count); i++)
-			n += (size_t)snprintf(
-				text + n, sizeof(text) - n, "%s%s", i ? " " : "", ((const char *const *)p)[i]);
-		return text;
-	case SECONDS:
+	for (size_t i = 0; g->type == LIST && i < *count; i++)
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s", i ? " " : "", list[i]);
+	if (g->type == TEXT)
+		snprintf(text, sizeof(text), "%s", *list ? *list : "(none)");
+	else if (g->type == SECONDS)
 		snprintf(text, sizeof(text), "%.3f", *(const double *)p);
-		return text;
-	case INT64:
+	else if (g->type == INT64)
 		snprintf(text, sizeof(text), "%lld", (long long)*(const int64_t *)p);
-		return text;
-	case SIZE:
+	else if (g->type == SIZE)
 		snprintf(text, sizeof(text), "%zu", *(const size_t *)p);
-		return text;
-	case WORD:
+	else if (g->type == WORD)
 		snprintf(text, sizeof(text), "%d", (int)*(const enum log_level *)p);
-		return text;
-	default:
+	else if (g->type == BOOL)
 		snprintf(text, sizeof(text), "%d", *(const bool *)p);
-		return text;
-	}
+	return text;
 }
 
 // --log-level -> CELLD_LOG_LEVEL
@@ -201,51 +148,75 @@ static const char *variable(const char *name)
 	return var;
 }
 
-START_TEST(each_option_and_its_variable)
+START_TEST(defaults)
 {
-	const struct good *g = &good[_i];
+	must_load("");
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+		ck_assert_str_eq(got(&good[i]), good[i].init);
+	ck_assert(c->listen_default && c->envd_listen_default);
+	ck_assert_int_eq(c->init, CONFIG_INIT_AUTO);
+	ck_assert_ptr_null(c->token_file);
+	char *none[] = {NULL}; // not even a name of its own
+	ck_assert_int_eq(config_load(c, 0, none, &status), CONFIG_RUN);
+}
+END_TEST
+
+static void accept_value(const struct good *g, const char *value, const char *want)
+{
 	char line[128];
 	for (int with_equals = 0; with_equals < 2; with_equals++) {
-		snprintf(line, sizeof(line), "--%s%c%s", g->name, with_equals ? '=' : ' ', g->value);
+		snprintf(line, sizeof(line), "--%s%c%s", g->name, with_equals ? '=' : ' ', value);
 		must_load(line);
-		ck_assert_str_eq(got(g->type, g->field, g->count), g->want);
+		ck_assert_str_eq(got(g), want);
 	}
-	setenv(variable(g->name), g->value, 1);
+	setenv(variable(g->name), value, 1);
 	must_load("");
-	ck_assert_str_eq(got(g->type, g->field, g->count), g->want);
+	ck_assert_str_eq(got(g), want);
 	// The option wins, even over a variable that makes no sense.
-	setenv(variable(g->name), "", 1);
+	setenv(variable(g->name), "=", 1);
 	must_load(line);
-	ck_assert_str_eq(got(g->type, g->field, g->count), g->want);
+	ck_assert_str_eq(got(g), want);
+	unsetenv(variable(g->name));
+}
+
+START_TEST(each_option_and_its_variable)
+{
+	char pairs[256];
+	snprintf(pairs, sizeof(pairs), "%s", good[_i].pairs);
+	for (char *save, *p = strtok_r(pairs, " ", &save); p; p = strtok_r(NULL, " ", &save)) {
+		char *want = strchr(p, '>');
+		*want++ = '\0';
+		accept_value(&good[_i], p, want);
+	}
 }
 END_TEST
 
 START_TEST(lists)
 {
 	must_load("--listen 127.0.0.1:1 --listen fd:3 --pass-env A --pass-env=B");
-	ck_assert_str_eq(got(LIST, F(listen), F(listen_count)), "127.0.0.1:1 fd:3");
-	ck_assert_str_eq(got(LIST, F(pass_env), F(pass_env_count)), "A B");
-	ck_assert(!c.listen_default && c.envd_listen_default);
+	ck_assert_str_eq(got(&good[0]), "127.0.0.1:1 fd:3");
+	ck_assert_str_eq(got(&good[2]), "A B");
+	ck_assert(!c->listen_default && c->envd_listen_default);
 	must_load("--listen 127.0.0.1:1 --listen off");
-	ck_assert_uint_eq(c.listen_count, 0);
-	ck_assert(!c.listen_default);
+	ck_assert_uint_eq(c->listen_count, 0);
+	ck_assert(!c->listen_default);
 	must_load("--listen off --listen fd:3");
-	ck_assert_str_eq(got(LIST, F(listen), F(listen_count)), "fd:3");
+	ck_assert_str_eq(got(&good[0]), "fd:3");
 
 	setenv("CELLD_LISTEN", "[::1]:0,unix:/a", 1);
 	setenv("CELLD_ENVD_LISTEN", "fd:3,off", 1);
 	setenv("CELLD_PASS_ENV", "A,B_C", 1);
 	must_load("");
-	ck_assert_str_eq(got(LIST, F(listen), F(listen_count)), "[::1]:0 unix:/a");
-	ck_assert_uint_eq(c.envd_listen_count, 0);
-	ck_assert_str_eq(got(LIST, F(pass_env), F(pass_env_count)), "A B_C");
-	ck_assert(!c.listen_default && !c.envd_listen_default);
+	ck_assert_str_eq(got(&good[0]), "[::1]:0 unix:/a");
+	ck_assert_uint_eq(c->envd_listen_count, 0);
+	ck_assert_str_eq(got(&good[2]), "A B_C");
+	ck_assert(!c->listen_default && !c->envd_listen_default);
 	ck_assert_str_eq(getenv("CELLD_LISTEN"), "[::1]:0,unix:/a");
 	must_load("--listen fd:4");
-	ck_assert_str_eq(got(LIST, F(listen), F(listen_count)), "fd:4");
+	ck_assert_str_eq(got(&good[0]), "fd:4");
 	setenv("CELLD_PASS_ENV", "", 1);
 	must_load("");
-	ck_assert_uint_eq(c.pass_env_count, 0);
+	ck_assert_uint_eq(c->pass_env_count, 0);
 }
 END_TEST
 
@@ -257,17 +228,11 @@ START_TEST(lists_have_an_end)
 		n += (size_t)snprintf(line + n, sizeof(line) - n, "%sV%d", i ? "," : "", i);
 	setenv("CELLD_PASS_ENV", line, 1);
 	must_load("");
-	ck_assert_uint_eq(c.pass_env_count, CONFIG_PASS_MAX);
+	ck_assert_uint_eq(c->pass_env_count, CONFIG_PASS_MAX);
 	snprintf(line + n, sizeof(line) - n, ",ONE_MORE");
 	setenv("CELLD_PASS_ENV", line, 1);
 	snprintf(want, sizeof(want), "celld: CELLD_PASS_ENV: more than %d values\n", CONFIG_PASS_MAX);
 	must_refuse("", 2, want);
-	unsetenv("CELLD_PASS_ENV");
-	n = 0;
-	for (int i = 0; i <= CONFIG_LISTEN_MAX; i++)
-		n += (size_t)snprintf(line + n, sizeof(line) - n, "--listen=fd:3 ");
-	snprintf(want, sizeof(want), "celld: --listen: more than %d values\n", CONFIG_LISTEN_MAX);
-	must_refuse(line, 2, want);
 }
 END_TEST
 
@@ -399,7 +364,7 @@ START_TEST(init_yes_no_auto)
 		if (cases[i].var)
 			setenv("CELLD_INIT", cases[i].var, 1);
 		must_load(cases[i].line);
-		ck_assert_int_eq(c.init, cases[i].want);
+		ck_assert_int_eq(c->init, cases[i].want);
 	}
 	setenv("CELLD_INIT", "maybe", 1);
 	must_refuse("", 2, "celld: CELLD_INIT: \"maybe\" is not one of auto, yes, no, 1, 0\n");
@@ -413,7 +378,7 @@ START_TEST(variables_of_others_do_not_matter)
 	setenv("CELLD_HELP", "1", 1);
 	setenv("CELLD_NO_INIT", "1", 1);
 	must_load("");
-	ck_assert_int_eq(c.init, CONFIG_INIT_AUTO);
+	ck_assert_int_eq(c->init, CONFIG_INIT_AUTO);
 }
 END_TEST
 
@@ -456,18 +421,18 @@ END_TEST
 START_TEST(the_token_is_blanked)
 {
 	must_load(_i ? "--token=s3cret --grace 7" : "--token s3cret --grace 7");
-	ck_assert_str_eq(c.token, "s3cret");
-	ck_assert_int_eq(c.grace_ms, 7);
+	ck_assert_str_eq(c->token, "s3cret");
+	ck_assert_int_eq(c->grace_ms, 7);
 	ck_assert_ptr_null(memmem(words, sizeof(words), "s3cret", 6));
 	must_load("--token first1 --token second");
-	ck_assert_str_eq(c.token, "second");
+	ck_assert_str_eq(c->token, "second");
 	ck_assert_ptr_null(memmem(words, sizeof(words), "first1", 6));
 	ck_assert_ptr_null(memmem(words, sizeof(words), "second", 6));
 
 	static char env[2][32] = {"CELLD_TOKEN=fr0menv", "CELLD_TOKEN=fr0menv"};
 	putenv(env[_i]);
 	must_load(_i ? "" : "--token s3cret"); // one that the option beats goes too
-	ck_assert_str_eq(c.token, _i ? "fr0menv" : "s3cret");
+	ck_assert_str_eq(c->token, _i ? "fr0menv" : "s3cret");
 	ck_assert_ptr_null(getenv("CELLD_TOKEN"));
 	ck_assert_ptr_null(memmem(env[_i], sizeof(env[_i]), "fr0menv", 7));
 }
@@ -487,7 +452,7 @@ START_TEST(a_bad_token_is_refused_and_not_shown)
 	}
 	setenv("CELLD_TOKEN", "in between \xc3\xbc", 1);
 	must_load("");
-	ck_assert_str_eq(c.token, "in between \xc3\xbc");
+	ck_assert_str_eq(c->token, "in between \xc3\xbc");
 }
 END_TEST
 
@@ -495,7 +460,7 @@ static char path[] = "/tmp/celld-token-XXXXXX";
 
 static void write_token(const char *text, size_t n)
 {
-	int fd = path[17] == 'X' ? mkstemp(path) : open(path, O_WRONLY | O_TRUNC);
+	int fd = strstr(path, "XXXXXX") ? mkstemp(path) : open(path, O_WRONLY | O_TRUNC);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(write(fd, text, n), (ssize_t)n);
 	close(fd);
@@ -509,19 +474,19 @@ START_TEST(token_file)
 		write_token(good_files[i], strlen(good_files[i]));
 		snprintf(line, sizeof(line), "--token-file %s", path);
 		must_load(line);
-		ck_assert_str_eq(c.token, "s3cret");
-		ck_assert_str_eq(c.token_file, path);
+		ck_assert_str_eq(c->token, "s3cret");
+		ck_assert_str_eq(c->token_file, path);
 	}
 	setenv("CELLD_TOKEN_FILE", path, 1);
 	must_load("");
-	ck_assert_str_eq(c.token, "s3cret");
+	ck_assert_str_eq(c->token, "s3cret");
 	unsetenv("CELLD_TOKEN_FILE");
 
 	memset(big, 'b', sizeof(big));
 	memcpy(big + VALUE_TOKEN_MAX, "\r\n", 2);
 	write_token(big, VALUE_TOKEN_MAX + 2);
 	must_load(line);
-	ck_assert_uint_eq(strlen(c.token), VALUE_TOKEN_MAX);
+	ck_assert_uint_eq(strlen(c->token), VALUE_TOKEN_MAX);
 
 	static const struct {
 		const char *text;
@@ -560,30 +525,22 @@ START_TEST(token_file_again)
 {
 	char line[64];
 	must_load("--token a");
-	ck_assert_int_eq(config_reload_token(&c), -EINVAL);
+	ck_assert_int_eq(config_reload_token(c), -EINVAL);
 	write_token("old", 3);
 	snprintf(line, sizeof(line), "--token-file %s", path);
 	must_load(line);
 	write_token("much longer than the old\n", 25);
-	ck_assert_str_eq(c.token, "old");
-	ck_assert_int_eq(config_reload_token(&c), 0);
-	ck_assert_str_eq(c.token, "much longer than the old");
+	ck_assert_str_eq(c->token, "old");
+	ck_assert_int_eq(config_reload_token(c), 0);
+	ck_assert_str_eq(c->token, "much longer than the old");
 	write_token("\n", 1);
-	ck_assert_int_eq(config_reload_token(&c), -EINVAL);
+	ck_assert_int_eq(config_reload_token(c), -EINVAL);
 	unlink(path);
-	ck_assert_int_eq(config_reload_token(&c), -ENOENT);
+	ck_assert_int_eq(config_reload_token(c), -ENOENT);
 	ck_assert_int_eq(mkfifo(path, 0600), 0);
-	ck_assert_int_eq(config_reload_token(&c), -ESPIPE); // and does not block
-	ck_assert_str_eq(c.token, "much longer than the old");
+	ck_assert_int_eq(config_reload_token(c), -ESPIPE); // and does not block
+	ck_assert_str_eq(c->token, "much longer than the old");
 	unlink(path);
-}
-END_TEST
-
-START_TEST(no_arguments_at_all)
-{
-	char *none[] = {NULL};
-	ck_assert_int_eq(config_load(&c, 0, none, &status), CONFIG_RUN);
-	ck_assert_uint_eq(c.listen_count, 1);
 }
 END_TEST
 
@@ -594,13 +551,13 @@ static int run_oom(void *arg)
 	static char env[32];
 	snprintf(env, sizeof(env), "CELLD_TOKEN=abc");
 	putenv(env);
-	enum config_action action = config_load(&c, argc, args, &status);
-	if (!c.envd_listen_default)
-		for (size_t i = 0; i < c.envd_listen_count; i++)
-			free((char *)c.envd_listen[i]);
-	for (size_t i = 0; i < c.pass_env_count; i++)
-		free((char *)c.pass_env[i]);
-	free((char *)c.token);
+	enum config_action action = config_load(c, argc, args, &status);
+	if (!c->envd_listen_default)
+		for (size_t i = 0; i < c->envd_listen_count; i++)
+			free((char *)c->envd_listen[i]);
+	for (size_t i = 0; i < c->pass_env_count; i++)
+		free((char *)c->pass_env[i]);
+	free((char *)c->token);
 	return action == CONFIG_RUN ? 0 : status == 1 ? -ENOMEM : 1;
 }
 
@@ -636,7 +593,6 @@ Suite *config_suite(void)
 	tcase_add_test(t, token_file);
 	tcase_add_test(t, token_and_token_file_exclude_each_other);
 	tcase_add_test(t, token_file_again);
-	tcase_add_test(t, no_arguments_at_all);
 	tcase_add_test(t, every_allocation_may_fail);
 	suite_add_tcase(s, t);
 	return s;

@@ -61,6 +61,12 @@ static void put_frame(struct buf *out, size_t i)
 		err_sys(&e, -ENOENT, "%s", "/\xc3\xa4\xf0\x9f\x98\x80\"\n");
 		frame_sse_error(out, &e);
 		break;
+	case 13:
+		frame_sse_terminal_exit(out, &(struct frame_end){.code = 7});
+		break;
+	case 14:
+		frame_sse_terminal_exit(out, &(struct frame_end){-1, "SIGHUP", false, true});
+		break;
 	default:
 		frame_sse_keepalive(out);
 	}
@@ -82,6 +88,8 @@ static const char *const frames[] = {
 	"\"reason\":\"sandbox_terminating\"}\n\n",
 	"data: {\"error\":\"/\\u00e4\\ud83d\\ude00\\\"\\n: No such file or directory\",\"code\":\"not_found\","
 	"\"retryable\":false,\"errno\":\"ENOENT\"}\n\n",
+	"data: {\"exit\":7,\"signal\":\"\",\"truncated\":false}\n\n",
+	"data: {\"exit\":-1,\"signal\":\"SIGHUP\",\"truncated\":true}\n\n",
 	": keepalive\n\n",
 };
 

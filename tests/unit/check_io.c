@@ -150,9 +150,12 @@ END_TEST
 START_TEST(pipe_failure_leaves_no_descriptor)
 {
 	int fds[2] = {7, 8};
-	struct rlimit none = {1, 1};
+	struct rlimit old, none;
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &old), 0);
+	none = (struct rlimit){.rlim_cur = 1, .rlim_max = old.rlim_max};
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
 	int rc = io_pipe(fds);
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &old), 0);
 	ck_assert_int_eq(rc, -EMFILE);
 	ck_assert(fds[0] == -1 && fds[1] == -1);
 }

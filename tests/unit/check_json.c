@@ -123,7 +123,7 @@ START_TEST(parse_deep_nesting)
 		const char *open, *close;
 		size_t depth;
 		int status; // 0 = taken
-	} cases[] = {{"[", "]", 400, 0}, {"{\"a\":", "}", 150, 0}, {"[", "]", 5000, 413}, {"[", "", 1000000, 400},
+	} cases[] = {{"[", "]", 400, 0}, {"{\"a\":", "}", 150, 0}, {"[", "]", 5000, 400}, {"[", "", 1000000, 400},
 		{"{\"a\":", "", 1000000, 400}};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct buf text = {0};
@@ -202,7 +202,7 @@ START_TEST(parse_bound_met_inside_a_token)
 	char digits[20001];
 	memset(digits, '1', sizeof(digits) - 1);
 	digits[sizeof(digits) - 1] = '\0';
-	for (size_t fill = 0; fill < 2400; fill += 23) {
+	for (size_t fill = 0; fill < 24000; fill += 229) {
 		for (size_t t = 0; t < sizeof(tokens) / sizeof(tokens[0]); t++) {
 			struct buf text = {0};
 			struct err e;

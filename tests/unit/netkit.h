@@ -21,6 +21,7 @@ struct kit_source {
 	uint64_t made, left; // bytes
 	size_t piece;        // a pull gives at most so many; 0 = as many as there is room for
 	enum conn_pull last; // what follows the last byte
+	int dry;             // so many pulls give nothing first
 	int closed;
 	size_t room_min, room_max; // seen
 	struct conn *conn;

@@ -21,7 +21,28 @@
 	X(log) \
 	X(listener) \
 	X(users) \
-	X(config)
+	X(config) \
+	X(output) \
+	X(env) \
+	X(tree) \
+	X(spawn) \
+	X(proc) \
+	X(pty) \
+	X(journal) \
+	X(hooks) \
+	X(proc_io) \
+	X(slice) \
+	X(json_scan) \
+	X(walk) \
+	X(files) \
+	X(files_writer) \
+	X(files_routes) \
+	X(signals) \
+	X(watch) \
+	X(watch_limits) \
+	X(conn) \
+	X(net) \
+	X(route)
 // clang-format on
 
 #define UNIT_DECLARE(module) Suite *module##_suite(void);

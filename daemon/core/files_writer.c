@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/core/files_priv.h"
+#include "daemon/io.h"
+#include "proto/buf.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINKS_MAX = 40, RACES_MAX = 8 };
+#define COPY_MAX ((size_t)256 * 1024)
+
+// Where the bytes go until the commit.
+enum way {
+	WAY_NEW,    // into the new file, which is unlinked if it does not come to an end
+	WAY_APPEND, // behind the old content, cut off again in that case
+	WAY_DEVICE, // out
+	WAY_MEMORY, // kept, then over the old content
+	WAY_TEMP,   // into a file beside the old one, then renamed over it
+};
+
+struct files_writer {
+	enum way way;
+	int dir;    // of the target, O_PATH
+	char *base; // its name there
+	int fd;     // the target
+	struct stat old;
+	uint64_t written; // to the target
+	struct buf mem;   // WAY_MEMORY
+	int tmp;          // WAY_TEMP
+	char tmp_name[FILES_TEMP_SIZE];
+	char *copy; // rename was refused: the piece of tmp under way
+	int err;
+	bool done;
+};
+
+// --- opening ---
+
+// Opens the directory of PATH, made if missing, and keeps PATH's last name.
+static int open_dir(struct files_writer *w, const char *path, const struct files_owner *owner)
+{
+	const char *slash = strrchr(path, '/');
+	char *dir = files_dirname(path);
+	io_close(&w->dir);
+	free(w->base);
+	w->base = strdup(slash ? slash + 1 : path);
+	if (!dir || !w->base) {
+		free(dir);
+		return -ENOMEM;
+	}
+	int rc = 0;
+	w->dir = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (w->dir < 0 && errno == ENOENT)
+		rc = files_make_parents(path, owner);
+	if (w->dir < 0 && rc == 0) {
+		w->dir = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		rc = w->dir < 0 ? -errno : 0;
+	}
+	free(dir);
+	return rc;
+}
+
+// What the link at PATH (whose directory is open) points to, as a path. NULL with *RC set.
+static char *follow(const struct files_writer *w, const char *path, int *rc)
+{
+	char *target, *dir, *next;
+	*rc = files_readlink(w->dir, w->base, &target);
+	if (*rc < 0)
+		return NULL;
+	dir = files_dirname(path);
+	next = dir ? files_path(dir, target) : NULL;
+	*rc = next ? 0 : -ENOMEM;
+	free(dir);
+	free(target);
+	return next;
+}
+
+static int stat_base(const struct files_writer *w, struct stat *st)
+{
+	return fstatat(w->dir, w->base, st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+}
+
+// Finds the directory and the name that PATH leads to, through symlinks, also one whose target is missing. 0 with W->old, -ENOENT if there is nothing
+// yet, or another negative errno.
+static int resolve(struct files_writer *w, const struct files_write *spec)
+{
+	char *path = strdup(spec->path);
+	int rc = path ? 0 : -ENOMEM;
+	for (int links = 0; rc == 0; links++) {
+		rc = open_dir(w, path, &spec->owner);
+		if (rc == 0 && !*w->base)
+			rc = -EISDIR;
+		if (rc == 0)
+			rc = stat_base(w, &w->old);
+		if (rc < 0 || !S_ISLNK(w->old.st_mode))
+			break;
+		if (links == LINKS_MAX) {
+			rc = -ELOOP;
+			break;
+		}
+		char *next = follow(w, path, &rc);
+		free(path);
+		path = next;
+	}
+	free(path);
+	return rc;
+}
+
+static int create(struct files_writer *w, const struct files_owner *owner)
+{
+	w->fd = openat(w->dir, w->base, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | FILES_OPEN, 0644);
+	if (w->fd < 0)
+		return -errno;
+	w->way = WAY_NEW;
+	int rc = fstat(w->fd, &w->old) < 0 ? -errno : 0;
+	return rc < 0 ? rc : files_give(w->fd, owner);
+}
+
+static int make_temp(struct files_writer *w)
+{
+	int rc = -EEXIST;
+	for (int i = 0; i < RACES_MAX && rc == -EEXIST; i++) {
+		files_temp_make(w->tmp_name);
+		w->tmp = openat(w->dir, w->tmp_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | FILES_OPEN, 0600);
+		rc = w->tmp < 0 ? -errno : 0;
+	}
+	if (rc == 0) {
+		w->way = WAY_TEMP;
+		rc = files_copy_meta(w->fd, w->tmp, &w->old);
+	}
+	return rc;
+}
+
+static int open_old(struct files_writer *w, const struct files_write *spec)
+{
+	bool device = S_ISCHR(w->old.st_mode);
+	if (S_ISDIR(w->old.st_mode))
+		return -EISDIR;
+	if (!S_ISREG(w->old.st_mode) && !device)
+		return -EINVAL;
+	struct stat st;
+	w->fd = openat(w->dir, w->base, O_WRONLY | O_NOFOLLOW | FILES_OPEN | (spec->append ? O_APPEND : 0));
+	if (w->fd < 0 || fstat(w->fd, &st) < 0)
+		return -errno;
+	if ((st.st_mode & S_IFMT) != (w->old.st_mode & S_IFMT))
+		return -EINVAL;
+	w->old = st;
+	if (device)
+		w->way = WAY_DEVICE;
+	else if (spec->append)
+		w->way = WAY_APPEND;
+	else if (spec->size > (int64_t)FILES_INPLACE_MAX)
+		return make_temp(w);
+	else
+		w->way = WAY_MEMORY;
+	return 0;
+}
+
+int files_writer_new(struct files_writer **out, const struct files_write *spec)
+{
+	struct files_writer *w = calloc(1, sizeof *w);
+	if (!w)
+		return -ENOMEM;
+	w->dir = w->fd = w->tmp = -1;
+	w->way = WAY_MEMORY; // nothing to undo yet
+	int rc = -EAGAIN;
+	// What was there may go, and what was not may come, before it is opened.
+	for (int i = 0; i < RACES_MAX && rc == -EAGAIN; i++) {
+		rc = resolve(w, spec);
+		if (rc == -ENOENT && w->dir >= 0) {
+			rc = create(w, &spec->owner);
+			rc = rc == -EEXIST ? -EAGAIN : rc;
+		} else if (rc == 0) {
+			rc = open_old(w, spec);
+			rc = w->fd < 0 && (rc == -ENOENT || rc == -ELOOP) ? -EAGAIN : rc;
+		}
+	}
+	if (rc < 0) {
+		files_writer_free(w);
+		return rc;
+	}
+	*out = w;
+	return 0;
+}
+
+// --- feeding ---
+
+static int put_target(struct files_writer *w, const void *p, size_t n)
+{
+	const char *at = p;
+	while (n > 0) {
+		ssize_t put = io_write(w->fd, at, n);
+		if (put <= 0)
+			return put < 0 ? (int)put : -EIO;
+		w->written += (uint64_t)put; // also of a write that fails later: to be undone
+		at += put;
+		n -= (size_t)put;
+	}
+	return 0;
+}
+
+// What is in memory goes to a file beside the target, as does what follows.
+static int spill(struct files_writer *w)
+{
+	int rc = make_temp(w);
+	if (rc == 0)
+		rc = files_write_all(w->tmp, buf_data(&w->mem), buf_len(&w->mem));
+	buf_release(&w->mem);
+	return rc;
+}
+
+static int put(struct files_writer *w, const void *p, size_t n)
+{
+	if (w->way == WAY_MEMORY && buf_len(&w->mem) + n > FILES_INPLACE_MAX) {
+		int rc = spill(w);
+		if (rc < 0)
+			return rc;
+	}
+	switch (w->way) {
+	case WAY_MEMORY:
+		buf_append(&w->mem, p, n);
+		return buf_failed(&w->mem);
+	case WAY_TEMP:
+		return files_write_all(w->tmp, p, n);
+	default:
+		return put_target(w, p, n);
+	}
+}
+
+int files_writer_feed(struct files_writer *w, const void *p, size_t n)
+{
+	if (w->err == 0)
+		w->err = put(w, p, n);
+	return w->err;
+}
+
+// --- committing ---
+
+static int cut_target(const struct files_writer *w, off_t size)
+{
+	return ftruncate(w->fd, size) < 0 ? -errno : 0;
+}
+
+static int write_in_place(struct files_writer *w)
+{
+	int rc = put_target(w, buf_data(&w->mem), buf_len(&w->mem));
+	if (rc == 0 && w->old.st_size > (off_t)w->written)
+		rc = cut_target(w, (off_t)w->written);
+	return rc;
+}
+
+// Room for SIZE bytes in the old file before it is touched. -EOPNOTSUPP if nobody can promise it.
+static int reserve(const struct files_writer *w, off_t size)
+{
+	if (size == 0 || fallocate(w->fd, FALLOC_FL_KEEP_SIZE, 0, size) == 0)
+		return 0;
+	int rc = -errno;
+	if (rc == -ENOSYS || rc == -ENODEV)
+		rc = -EOPNOTSUPP;
+	if (rc != -EOPNOTSUPP)
+		(void)!ftruncate(w->fd, w->old.st_size); // what it got beyond the end
+	return rc;
+}
+
+static int commit_memory(struct files_writer *w)
+{
+	int rc = reserve(w, (off_t)buf_len(&w->mem));
+	// Settings of /proc have no content to lose. Those of /sys say that they have; there is no file to be made beside them.
+	if (rc == -EOPNOTSUPP && w->old.st_size > 0) {
+		rc = make_temp(w);
+		if (rc == 0) {
+			rc = files_write_all(w->tmp, buf_data(&w->mem), buf_len(&w->mem));
+			return rc < 0 ? rc : 1;
+		}
+		if (w->tmp >= 0)
+			return rc;
+		rc = rc == -EACCES || rc == -EPERM || rc == -EROFS ? 0 : rc;
+	} else if (rc == -EOPNOTSUPP) {
+		rc = 0;
+	}
+	return rc < 0 ? rc : write_in_place(w);
+}
+
+// The next piece from the temporary file into the target, which nothing can be renamed over.
+static int copy_back(struct files_writer *w)
+{
+	if (!w->copy) {
+		struct stat st;
+		if (fstat(w->tmp, &st) < 0)
+			return -errno;
+		int rc = reserve(w, st.st_size);
+		if (rc < 0 && rc != -EOPNOTSUPP)
+			return rc;
+		w->copy = malloc(COPY_MAX);
+		if (!w->copy)
+			return -ENOMEM;
+	}
+	ssize_t n = pread(w->tmp, w->copy, COPY_MAX, (off_t)w->written);
+	if (n < 0)
+		return -errno;
+	if (n == 0)
+		return cut_target(w, (off_t)w->written);
+	int rc = put_target(w, w->copy, (size_t)n);
+	return rc < 0 ? rc : 1;
+}
+
+static int commit_temp(struct files_writer *w)
+{
+	if (w->copy)
+		return copy_back(w);
+	if (renameat(w->dir, w->tmp_name, w->dir, w->base) == 0) {
+		io_close(&w->tmp); // it has no other name now
+		return 0;
+	}
+	int rc = -errno;
+	return rc == -EBUSY || rc == -EXDEV || rc == -ETXTBSY ? copy_back(w) : rc;
+}
+
+int files_writer_commit(struct files_writer *w)
+{
+	int rc = w->err;
+	if (rc == 0 && w->way == WAY_MEMORY)
+		rc = commit_memory(w);
+	else if (rc == 0 && w->way == WAY_TEMP)
+		rc = commit_temp(w);
+	w->err = rc < 0 ? rc : 0;
+	w->done = rc == 0;
+	return rc;
+}
+
+// --- undoing ---
+
+static void undo(const struct files_writer *w)
+{
+	struct stat st;
+	switch (w->way) {
+	case WAY_NEW:
+		if (stat_base(w, &st) == 0 && st.st_dev == w->old.st_dev && st.st_ino == w->old.st_ino)
+			(void)unlinkat(w->dir, w->base, 0);
+		break;
+	case WAY_APPEND:
+		// Unless others have appended meanwhile.
+		if (fstat(w->fd, &st) == 0 && st.st_size == w->old.st_size + (off_t)w->written)
+			(void)!cut_target(w, w->old.st_size);
+		break;
+	case WAY_MEMORY:
+		if (w->written > 0 && w->old.st_size == 0)
+			(void)!ftruncate(w->fd, 0);
+		break;
+	default:
+		break;
+	}
+}
+
+void files_writer_free(struct files_writer *w)
+{
+	if (!w)
+		return;
+	if (!w->done)
+		undo(w);
+	if (w->tmp >= 0)
+		(void)unlinkat(w->dir, w->tmp_name, 0);
+	io_close(&w->tmp);
+	io_close(&w->fd);
+	io_close(&w->dir);
+	buf_release(&w->mem);
+	free(w->copy);
+	free(w->base);
+	free(w);
+}

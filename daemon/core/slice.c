@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/core/slice.h"
+
+#include "daemon/io.h"
+
+#include <stdlib.h>
+#include <utlist.h>
+
+struct slices {
+	struct ev_loop *loop;
+	struct slice_job *jobs; // the next one first
+	struct ev_check turn;   // once a turn, however busy the sockets are
+	struct ev_idle awake;   // keeps the loop from sleeping
+};
+
+static void on_turn(struct ev_loop *loop, struct ev_check *w, int revents)
+{
+	(void)loop, (void)revents;
+	struct slices *s = w->data;
+	int64_t end = io_mono_ns() + SLICE_TURN_NS - SLICE_STEP_NS;
+	while (s->jobs) {
+		struct slice_job *job = s->jobs;
+		// To the back before its step, for that may free it.
+		DL_DELETE(s->jobs, job);
+		DL_APPEND(s->jobs, job);
+		job->step(job);
+		if (io_mono_ns() >= end)
+			break;
+	}
+}
+
+static void on_awake(struct ev_loop *loop, struct ev_idle *w, int revents)
+{
+	(void)loop, (void)w, (void)revents;
+}
+
+struct slices *slices_new(struct ev_loop *loop)
+{
+	struct slices *s = calloc(1, sizeof *s);
+	if (!s)
+		return NULL;
+	s->loop = loop;
+	ev_check_init(&s->turn, on_turn);
+	ev_idle_init(&s->awake, on_awake);
+	s->turn.data = s;
+	return s;
+}
+
+void slices_free(struct slices *s)
+{
+	if (!s)
+		return;
+	while (s->jobs) {
+		struct slice_job *job = s->jobs;
+		slice_stop(job);
+		job->drop(job);
+	}
+	free(s);
+}
+
+void slice_start(struct slices *s, struct slice_job *job)
+{
+	if (job->slices)
+		return;
+	job->slices = s;
+	if (!s->jobs) {
+		ev_check_start(s->loop, &s->turn);
+		ev_idle_start(s->loop, &s->awake);
+	}
+	DL_APPEND(s->jobs, job);
+}
+
+void slice_stop(struct slice_job *job)
+{
+	struct slices *s = job->slices;
+	if (!s)
+		return;
+	job->slices = NULL;
+	DL_DELETE(s->jobs, job);
+	if (s->jobs)
+		return;
+	ev_check_stop(s->loop, &s->turn);
+	ev_idle_stop(s->loop, &s->awake);
+}
+
+int64_t slice_until(void)
+{
+	return io_mono_ns() + SLICE_STEP_NS;
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// slice: long jobs on the loop, step by step. Each turn of the loop runs steps, one job after the other, for at most about
+// SLICE_TURN_NS in all; the sockets have the rest of the turn, so neither starves the other. With no job nothing is armed.
+// The owner embeds a struct slice_job and takes it off with slice_stop before it frees it. Within a step everything is allowed: to
+// stop and free the own job or others, to start more.
+#ifndef CELLD_CORE_SLICE_H
+#define CELLD_CORE_SLICE_H
+
+#include <ev.h>
+#include <stdint.h>
+
+#define SLICE_TURN_NS INT64_C(2000000)
+#define SLICE_STEP_NS INT64_C(500000) // what one step should take at most
+
+struct slices;
+
+struct slice_job {
+	// Does a piece of the work. Is called again and again until slice_stop.
+	void (*step)(struct slice_job *job);
+	// The scheduler goes away with the job still running: frees it. Not called after slice_stop.
+	void (*drop)(struct slice_job *job);
+	struct slices *slices; // private: where it runs, NULL if it does not
+	struct slice_job *prev, *next;
+};
+
+// LOOP is borrowed. NULL when out of memory.
+struct slices *slices_new(struct ev_loop *loop);
+// Drops what still runs. NULL is allowed.
+void slices_free(struct slices *s);
+// Runs JOB (step and drop set, the rest zero at first) from the next turn on. Does nothing if it runs already.
+void slice_start(struct slices *s, struct slice_job *job);
+// Stops it; it may be started again. Does nothing if it does not run.
+void slice_stop(struct slice_job *job);
+// When a step that begins now should return (io_mono_ns).
+int64_t slice_until(void);
+
+#endif

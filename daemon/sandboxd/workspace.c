@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/sandboxd/workspace.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ID_MAX = 128 };
+
+bool workspace_id_ok(const char *id, size_t n)
+{
+	static const char good[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+	if (n < 1 || n > ID_MAX || memchr(id, '\0', n))
+		return false;
+	if (id[0] == '.' && (n == 1 || (n == 2 && id[1] == '.')))
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		if (!strchr(good, id[i]))
+			return false;
+	}
+	return true;
+}
+
+struct workspace *workspace_new(struct sandboxd *s, struct ev_loop *loop)
+{
+	struct workspace *ws = calloc(1, sizeof *ws);
+	struct user user = {0};
+	if (!ws)
+		return NULL;
+	ws->sandboxd = s;
+	ws->loop = loop;
+	venv_init(ws);
+	bool known = users_find(s->users, s->config->user, &user) == 0;
+	ws->journals =
+		journals_new(loop, s->config->workspace, known ? user.uid : geteuid(), known ? user.gid : getegid());
+	user_release(&user);
+	if (!ws->journals || events_open(ws) < 0) {
+		workspace_free(ws);
+		return NULL;
+	}
+	return ws;
+}
+
+void workspace_free(struct workspace *ws)
+{
+	if (!ws)
+		return;
+	reset_free(ws);
+	venv_drop(ws);
+	transcripts_drop(ws);
+	background_drop(ws);
+	journal_free(ws->events);
+	journals_free(ws->journals);
+	free(ws);
+}
+
+void workspace_ready(struct workspace *ws)
+{
+	venv_start(ws);
+}
+
+void workspace_terminate(struct workspace *ws)
+{
+	ws->terminating = true;
+	venv_drop(ws);
+}
+
+static void on_end(void *arg, const struct proc *p)
+{
+	events_end(arg, p);
+}
+
+int workspace_admit(struct workspace *ws, struct err *e)
+{
+	if (!ws || !ws->reset)
+		return 0;
+	return err_set(e, ERR_UNAVAILABLE, "workspace is being reset");
+}
+
+void workspace_prepare(struct workspace *ws, struct proc_spec *spec)
+{
+	if (!ws || spec->kind == PROC_BACKGROUND)
+		return; // these have events of their own
+	spec->on_end = on_end;
+	spec->on_end_arg = ws;
+}
+
+void workspace_started(struct workspace *ws, struct proc *p)
+{
+	if (!ws)
+		return;
+	if (proc_kind(p) != PROC_BACKGROUND)
+		events_start(ws, p);
+	if (proc_kind(p) != PROC_TERMINAL)
+		transcript_start(ws, p);
+}
