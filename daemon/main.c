@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/config.h"
+#include "daemon/core/tree.h"
 #include "daemon/core/users.h"
 #include "daemon/daemon.h"
 #include "daemon/init.h"
@@ -136,6 +137,8 @@ static void raise_limits(struct rlimit *original, int *original_oom)
 	*original = (struct rlimit){.rlim_cur = 1024, .rlim_max = 1024};
 	if (getrlimit(RLIMIT_NOFILE, original) == 0) {
 		struct rlimit all = {.rlim_cur = original->rlim_max, .rlim_max = original->rlim_max};
+		if (all.rlim_max != RLIM_INFINITY && all.rlim_max > 4 * TREE_SPARE)
+			all.rlim_cur -= TREE_SPARE;
 		setrlimit(RLIMIT_NOFILE, &all);
 	}
 	*original_oom = io_read_file("/proc/self/oom_score_adj", text, sizeof text) > 0 ? atoi(text) : 0;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -324,20 +325,40 @@ static int signal_tree(struct tree *t, pid_t session, int sig)
 	return tree_release(t);
 }
 
+// Looking at processes takes descriptors, also when clients have used them up: a soft limit below the hard one is their reserve.
+static struct rlimit limit_lift(void)
+{
+	struct rlimit old = {0}, all;
+	if (getrlimit(RLIMIT_NOFILE, &old) == 0) {
+		all = (struct rlimit){.rlim_cur = old.rlim_max, .rlim_max = old.rlim_max};
+		setrlimit(RLIMIT_NOFILE, &all);
+	}
+	return old;
+}
+
+static int limit_restore(const struct rlimit *old, int rc)
+{
+	if (old->rlim_max)
+		setrlimit(RLIMIT_NOFILE, old);
+	return rc;
+}
+
 int tree_signal(pid_t root, pid_t self, int sig)
 {
+	struct rlimit old = limit_lift();
 	struct tree t = {.self = self, .sig = sig == SIGKILL ? SIGSTOP : 0};
 	struct tree_stat s;
 	int rc = tree_stat(root, &s);
 	if (rc == 0)
 		add(&t, &s);
-	return signal_tree(&t, root, sig);
+	return limit_restore(&old, signal_tree(&t, root, sig));
 }
 
 int tree_signal_all(pid_t self, int sig)
 {
+	struct rlimit old = limit_lift();
 	struct tree t = {.self = self, .sig = sig == SIGKILL ? SIGSTOP : 0};
-	return signal_tree(&t, 0, sig);
+	return limit_restore(&old, signal_tree(&t, 0, sig));
 }
 
 static void hang_up(pid_t pid, unsigned long long start)
@@ -349,28 +370,28 @@ static void hang_up(pid_t pid, unsigned long long start)
 
 int tree_session(pid_t session, pid_t self, enum tree_act act)
 {
+	struct rlimit old = limit_lift();
 	struct tree t = {.self = self, .sig = act == TREE_KILL ? SIGSTOP : 0, .only = session};
 	struct tree_stat s;
 	if (tree_stat(session, &s) == 0)
 		add(&t, &s);
 	if (act == TREE_KILL)
-		return signal_tree(&t, session, SIGKILL);
+		return limit_restore(&old, signal_tree(&t, session, SIGKILL));
 	settle(&t, session);
 	for (struct member *m = t.members; m; m = m->hh.next) {
 		if (act == TREE_HANG_UP && is_meant(&t, m))
 			hang_up(m->pid, m->start);
 		send_to(&t, m, 0);
 	}
-	return tree_release(&t);
+	return limit_restore(&old, tree_release(&t));
 }
 
 bool tree_sweep(DIR *proc, size_t max, pid_t session, enum tree_act act, size_t *found)
 {
-	for (; max; max--) {
-		struct dirent *e = readdir(proc);
+	struct rlimit old = limit_lift();
+	struct dirent *e = NULL;
+	for (; max && (e = readdir(proc)); max--) {
 		struct tree_stat s;
-		if (!e)
-			return true;
 		pid_t pid = pid_of(e->d_name);
 		// getsid is so much cheaper than reading stat that it goes first.
 		if (!pid || getsid(pid) != session || tree_stat(pid, &s) < 0 || is_dead(&s))
@@ -381,7 +402,8 @@ bool tree_sweep(DIR *proc, size_t max, pid_t session, enum tree_act act, size_t 
 			signal_exactly(pid, s.start, act == TREE_KILL ? SIGKILL : 0);
 		*found += 1;
 	}
-	return false;
+	limit_restore(&old, 0);
+	return !e;
 }
 
 static int group_session(void *arg, const struct tree_stat *s)

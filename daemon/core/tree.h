@@ -9,6 +9,9 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+// Descriptors that a soft limit should leave below the hard one, so that processes can be found when all others are in use.
+#define TREE_SPARE 8
+
 struct tree_stat {
 	pid_t pid, ppid, pgrp, session;
 	char state; // 'R', 'S', 'Z', ...

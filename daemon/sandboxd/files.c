@@ -57,8 +57,8 @@ static int make(const struct sandboxd *s, const json_t *doc, struct err *e)
 	char *path;
 	bool parents = true;
 	struct files_owner owner;
-	if (jsonr_bool(doc, "parents", 0, &parents, e) < 0 || files_owner(s, &owner, e) < 0 ||
-		files_body_path(s, doc, "path", &path, NULL, e) < 0)
+	if (workspace_admit(s->workspace, e) < 0 || jsonr_bool(doc, "parents", 0, &parents, e) < 0 ||
+		files_owner(s, &owner, e) < 0 || files_body_path(s, doc, "path", &path, NULL, e) < 0)
 		return -1;
 	int rc = files_mkdir(path, parents, &owner);
 	if (rc == -EEXIST) {
@@ -208,7 +208,7 @@ static void change(const struct sandboxd *s, struct conn *c,
 	struct change *ch = calloc(1, sizeof *ch);
 	if (doc && !ch)
 		err_sys(&e, -ENOMEM, "request");
-	if (!doc || !ch || start(s, doc, ch, &e) < 0) {
+	if (!doc || !ch || workspace_admit(s->workspace, &e) < 0 || start(s, doc, ch, &e) < 0) {
 		conn_error(c, &e);
 		free(ch);
 	} else if (ch->move || ch->remove) {

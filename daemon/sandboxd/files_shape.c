@@ -93,7 +93,11 @@ static char *undecoded(const struct sandboxd *s, struct http_span q)
 	size_t n;
 	if (text_query_raw(q.p, q.n, "path", &raw, &n) <= 0 || n == 0)
 		return NULL;
-	char *given = strndup(raw, n);
+	char *given = malloc(n + 1);
+	if (given) {
+		memcpy(given, raw, n);
+		given[n] = '\0';
+	}
 	char *path = given ? files_path(s->config->workspace, given) : NULL;
 	free(given);
 	if (path && !missing(path))

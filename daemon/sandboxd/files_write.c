@@ -152,7 +152,7 @@ static int scan_step(struct writing *w, const struct buf *body, struct err *e)
 static int open_writer(struct writing *w, struct err *e)
 {
 	struct files_write spec = {.path = w->path, .append = w->append, .size = w->size};
-	if (files_owner(w->sandboxd, &spec.owner, e) < 0)
+	if (workspace_admit(w->sandboxd->workspace, e) < 0 || files_owner(w->sandboxd, &spec.owner, e) < 0)
 		return -1;
 	int rc = files_writer_new(&w->writer, &spec);
 	return rc < 0 ? files_error(e, rc, w->path) : 0;

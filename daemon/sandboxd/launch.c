@@ -126,7 +126,13 @@ int launch_open(struct launch *l, struct conn *c, struct err *e)
 	memset(l, 0, sizeof *l);
 	env_init(&l->env);
 	l->doc = sandboxd_json(c, e);
-	return l->doc ? 0 : -1;
+	if (l->doc)
+		return 0;
+	if (e->status == 413) { // whatever is so long in it, the kernel does not take it either
+		err_http(e, 400, ERR_INVALID_ARGUMENT, "command too long");
+		e->sys = E2BIG;
+	}
+	return -1;
 }
 
 int launch_parse(struct launch *l, const struct sandboxd *s, struct conn *c, struct err *e)

@@ -22,6 +22,7 @@ void demo_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 void demo_commands(struct demo *d);
 void demo_streams(struct demo *d);
+void demo_files(struct demo *d);
 void demo_survival(struct demo *d);
 
 // What one command's stream gave.

@@ -57,6 +57,7 @@ static int work(const char *dir, void *arg)
 	ready(d);
 	demo_commands(d);
 	demo_streams(d);
+	demo_files(d);
 	demo_survival(d);
 	if (d->failed)
 		sandbox_print_log(&d->box);

@@ -189,7 +189,7 @@ START_TEST(descriptor_limit_of_the_daemon_is_passed_on)
 	assert_out(d, "ulimit -Sn; ulimit -Hn", "200\n800\n");
 	assert_stream_out(d, "ulimit -Sn; ulimit -Hn", true, "200\n800\n");
 	ck_assert_int_eq(prlimit(d->daemon, RLIMIT_NOFILE, NULL, &own), 0);
-	ck_assert_uint_eq(own.rlim_cur, 800);
+	ck_assert_uint_eq(own.rlim_cur, 800 - 8); // less what finding processes may need
 	d_finish(d);
 }
 END_TEST

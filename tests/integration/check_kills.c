@@ -378,6 +378,41 @@ START_TEST(deadline_passes_while_the_daemon_is_stopped)
 }
 END_TEST
 
+// B14 when clients have used up the descriptors, which finding the processes of a tree takes too.
+START_TEST(timeout_without_descriptors_leaves_processes)
+{
+	static const char tree[] =
+		"{\"command\":\"setsid sleep 3142.1 & setsid sh -c 'sleep 3142.2 & wait' & wait\",\"timeout\":3}";
+	static const char more[] = "{\"command\":\"exec sleep 3143\"}";
+	const struct d_opts opts = {.nofile = 64};
+	struct testd *d = d_start_opts(&opts);
+	struct sse *s = sse_open(d, "/exec/stream", tree);
+	struct sse_event e = {0};
+	struct client *c[40];
+	struct resp r = {0};
+	int n = 0;
+	(void)sse_pid(s);
+	for (r.status = 200; r.status == 200 && n < 32; n++) {
+		c[n] = client_connect(d);
+		client_request(c[n], "POST", "/exec/stream", NULL, more, sizeof more - 1);
+		client_response_head(c[n], &r);
+	}
+	ck_assert_int_eq(r.status, 503);
+	// A command takes several; connections take the rest.
+	for (int i = 0; i < 8; i++)
+		c[n++] = client_connect(d);
+	sse_expect(s, &e, SSE_EXIT, 8000);
+	ck_assert(e.timed_out);
+	assert_count(d, "sleep 3142", 0, 1000);
+	for (int i = 0; i < n; i++)
+		client_close(c[i]);
+	sse_event_release(&e);
+	resp_release(&r);
+	sse_close(s);
+	d_finish(d);
+}
+END_TEST
+
 Suite *kills_suite(void)
 {
 	Suite *s = suite_create("kills");
@@ -388,6 +423,7 @@ Suite *kills_suite(void)
 	tcase_add_test(tc, stuck_reader_keeps_a_command_beyond_its_timeout);
 	tcase_add_test(tc, daemonized_process_dies_with_its_command);
 	tcase_add_loop_test(tc, fork_bomb_outruns_the_timeout, 0, COUNT(bombs));
+	tcase_add_test(tc, timeout_without_descriptors_leaves_processes);
 	tc = h_tcase(s, "deadlines", 30);
 	tcase_add_test(tc, timeout_loses_output_of_exec);
 	tcase_add_test(tc, timeout_loses_output_of_a_stream);

@@ -200,7 +200,8 @@ START_TEST(group_is_taken_for_the_leader_or_the_other_way)
 		if (i < 3)
 			(void)wait_until(count_is, &(struct mark){d, mark, 1}, 2000);
 	}
-	// The middle one has left the group, so it has to have its own command line by now.
+	// The middle one has left the group once setsid has become what it starts.
+	ck_assert(wait_until(count_is, &(struct mark){d, "setsid sleep 3154", 0}, 5000));
 	struct pinfo p[8];
 	ck_assert_uint_eq(procs_below(d->daemon, p, COUNT(p)), 3);
 	must_signal(d, pid, "\"KILL\"", groups_asked[_i].rest);

@@ -116,11 +116,23 @@ START_TEST(ended_commands_are_forgotten)
 }
 END_TEST
 
-START_TEST(commands_while_it_runs)
+// What would leave something behind for the next tenant.
+static const struct {
+	const char *target, *body;
+} intruders[] = {
+	{"/exec", "{\"command\":\"touch intruder\"}"},
+	{"/files/write", "{\"path\":\"intruder\",\"content\":\"x\"}"},
+	{"/files/mkdir", "{\"path\":\"intruder\"}"},
+	{"/files/move", "{\"source\":\"/nonexistent/file\",\"destination\":\"intruder\"}"},
+	{"/pty/create", "{\"argv\":[\"touch\",\"intruder\"]}"},
+	{"/exec/background", "{\"command\":\"touch intruder\",\"run_id\":\"r\"}"},
+};
+
+START_TEST(intruders_while_it_runs)
 {
 	struct testd *d = d_start();
 	struct resp r = {0};
-	static const char body[] = "{\"command\":\"touch intruder\"}";
+	const char *body = intruders[_i].body;
 	bool refused = false;
 	for (int i = 0; i < 5 && !refused; i++) {
 		struct client *a = client_connect(d), *b = client_connect(d), *c = client_connect(d);
@@ -133,7 +145,7 @@ START_TEST(commands_while_it_runs)
 		client_request(a, "POST", "/workspace/reset", NULL, NULL, 0);
 		sse_expect(s, &e, SSE_EXIT, CLIENT_DEADLINE);
 		client_request(c, "POST", "/workspace/reset", NULL, NULL, 0);
-		client_request(b, "POST", "/exec", NULL, body, sizeof body - 1);
+		client_request(b, "POST", intruders[_i].target, NULL, body, strlen(body));
 		client_response(b, &r);
 		client_response(a, &ra);
 		client_response(c, &rc);
@@ -157,7 +169,7 @@ START_TEST(commands_while_it_runs)
 		client_close(b);
 		client_close(c);
 	}
-	ck_assert_msg(refused, "no command met a reset");
+	ck_assert_msg(refused, "%s met no reset", intruders[_i].target);
 	resp_release(&r);
 	d_finish(d);
 }
@@ -432,7 +444,7 @@ Suite *workspace_suite(void)
 	tcase_add_test(tc, everything_below_goes);
 	tcase_add_test(tc, everything_that_runs_ends);
 	tcase_add_test(tc, ended_commands_are_forgotten);
-	tcase_add_test(tc, commands_while_it_runs);
+	tcase_add_loop_test(tc, intruders_while_it_runs, 0, COUNT(intruders));
 	tcase_add_test(tc, client_that_leaves);
 	tcase_add_test(tc, leftover_is_an_error);
 	tcase_add_test(tc, mount_points_stay);
