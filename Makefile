@@ -11,19 +11,22 @@ LLHTTP_DIR ?= /usr/share/llhttp
 LLHTTP_INC ?= /usr/share/include/llhttp
 PREFIX ?= /usr/local
 RUN_ADDR ?= 127.0.0.1
+RUN_PORT ?= 2024
+RUN_ENVD_PORT ?= 49983
 
 comma := ,
 B := $(BUILD)$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
 O := $(B)/obj$(if $(filter-out gcc cc,$(CC)),-$(notdir $(CC)))$(if $(DEV),-dev)
 
 # What has to be there to build and test, and what only `make lint` needs besides.
-DEPS := gcc libc6-dev make pkg-config libev-dev node-llhttp libb64-dev check libsubunit-dev libjansson-dev uthash-dev
+DEPS := gcc libc6-dev make pkg-config libev-dev node-llhttp libb64-dev check libsubunit-dev libjansson-dev uthash-dev \
+	protobuf-c-compiler libprotobuf-c-dev libmd-dev zlib1g-dev iproute2 iptables
 DEPS_LINT := clang clang-format
 
 # Flags. libev's watchers are cast to each other, hence no strict aliasing (its manual asks for it).
 WARN := -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wwrite-strings \
 	-Wformat=2 -Wundef -Wpointer-arith -Wold-style-definition $(if $(DEV),-Werror)
-CPPFLAGS += -I. -isystem $(LLHTTP_INC) -D_GNU_SOURCE -DLLHTTP_STRICT_MODE=1
+CPPFLAGS += -I. -isystem $(B) -isystem $(LLHTTP_INC) -D_GNU_SOURCE -DLLHTTP_STRICT_MODE=1
 BASE := -std=gnu11 -g -fno-strict-aliasing -fstack-protector-strong -ffunction-sections -fdata-sections
 ifdef SAN
 BASE += -O1 -fsanitize=$(SAN) -fno-omit-frame-pointer $(if $(findstring undefined,$(SAN)),-fno-sanitize-recover=undefined)
@@ -34,7 +37,7 @@ LINK := -static
 endif
 LDFLAGS += -Wl,--gc-sections
 # The test programs are dynamic but take these libraries as archives, so that --wrap=malloc sees their calls too.
-LIBS := -lev -lb64 -ljansson
+LIBS := -lev -lb64 -ljansson -lprotobuf-c -lmd -lz
 LIBS_T := -Wl,-Bstatic -lcheck -lsubunit $(LIBS) -Wl,-Bdynamic -lrt -lpthread -lm
 WRAP := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=free
 
@@ -46,6 +49,8 @@ DEMO := $(wildcard tests/demo/*.c)
 BENCH := $(wildcard tests/bench/*.c)
 obj = $(patsubst %.c,$(O)/%.o,$(1))
 LLHTTP_O := $(addprefix $(O)/llhttp/,api.o http.o llhttp.o)
+PB := $(patsubst proto/%.proto,$(B)/proto/%.pb-c,$(wildcard proto/*.proto))
+PB_O := $(patsubst $(B)/proto/%,$(O)/pb/%.o,$(PB))
 ALL_O := $(call obj,$(PROTO) $(DAEMON) $(UNIT) $(INTEGRATION) $(DEMO) $(BENCH))
 
 # These goals install what is missing first; plain `make` never touches the system.
@@ -67,12 +72,20 @@ $(O)/flags: FORCE
 $(B)/link: FORCE
 	$(call stamp,$(CC) $(BASE) $(CFLAGS) $(LDFLAGS))
 
-$(ALL_O): $(O)/%.o: %.c $(O)/flags | $(NEED)
+$(ALL_O): $(O)/%.o: %.c $(O)/flags | $(NEED) $(addsuffix .h,$(PB))
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(WARN) $(BASE) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 # Somebody else's generated code: our defines, none of our warnings. (No prerequisite: `deps` may bring the sources.)
+$(B)/proto/%.pb-c.c $(B)/proto/%.pb-c.h: proto/%.proto | $(NEED)
+	$(call say,PB,$<)
+	@mkdir -p $(@D)
+	$(Q)protoc-c --proto_path=proto --c_out=$(@D) $<
+$(PB_O): $(O)/pb/%.o: $(B)/proto/%.c $(O)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(BASE) $(CFLAGS) -w -c -o $@ $<
 $(LLHTTP_O): $(O)/llhttp/%.o: $(O)/flags | $(NEED)
 	$(call say,CC,$(LLHTTP_DIR)/$*.c)
 	@mkdir -p $(@D)
@@ -85,7 +98,7 @@ define newline
 
 endef
 
-$(B)/celld: $(call obj,$(DAEMON) $(PROTO)) $(LLHTTP_O) $(B)/link
+$(B)/celld: $(call obj,$(DAEMON) $(PROTO)) $(LLHTTP_O) $(PB_O) $(B)/link
 	$(call link,$(filter %.o,$^),$(LINK) $(LIBS) -lm)
 ifndef SAN
 	@mv $@ $@.debug && strip -o $@ $@.debug
@@ -93,13 +106,13 @@ ifndef SAN
 endif
 
 # Unit tests link every module but main; the other programs see the product only over the wire, and proto to speak it.
-$(B)/unit-tests: $(call obj,$(UNIT) $(filter-out daemon/main.c,$(DAEMON)) $(PROTO)) $(LLHTTP_O) $(B)/link
+$(B)/unit-tests: $(call obj,$(UNIT) $(filter-out daemon/main.c,$(DAEMON)) $(PROTO)) $(LLHTTP_O) $(PB_O) $(B)/link
 	$(call link,$(filter %.o,$^),$(WRAP) $(LIBS_T))
-$(B)/integration-tests: $(call obj,$(INTEGRATION) $(PROTO)) $(LLHTTP_O) $(B)/link
+$(B)/integration-tests: $(call obj,$(INTEGRATION) $(PROTO)) $(LLHTTP_O) $(PB_O) $(B)/link
 	$(call link,$(filter %.o,$^),$(LIBS_T))
-$(B)/demo: $(call obj,$(DEMO) $(PROTO)) $(LLHTTP_O) $(B)/link
+$(B)/demo: $(call obj,$(DEMO) $(PROTO)) $(LLHTTP_O) $(PB_O) $(B)/link
 	$(call link,$(filter %.o,$^),$(LIBS_T))
-$(B)/bench: $(call obj,$(BENCH) $(PROTO)) $(LLHTTP_O) $(B)/link
+$(B)/bench: $(call obj,$(BENCH) $(PROTO) tests/demo/client.c tests/demo/sandbox.c) $(LLHTTP_O) $(PB_O) $(B)/link
 	$(call link,$(filter %.o,$^),$(LIBS_T))
 
 # A sanitized build is several times slower: its time limits scale.
@@ -118,9 +131,9 @@ bench: $(NEED) $(B)/celld $(B)/bench
 # Stays up until interrupted; whoever reaches the ports may run commands, so they are local unless RUN_ADDR says more.
 run: $(NEED) $(B)/celld
 	@dir=$$(mktemp -d /tmp/celld-run.XXXXXX) && echo "workspace $$dir (kept)" && exec $(B)/celld \
-		--workspace "$$dir" --listen $(RUN_ADDR):2024 --envd-listen $(RUN_ADDR):49983
+		--workspace "$$dir" --listen $(RUN_ADDR):$(RUN_PORT) --envd-listen $(RUN_ADDR):$(RUN_ENVD_PORT)
 
-objects: $(ALL_O) $(LLHTTP_O)
+objects: $(ALL_O) $(LLHTTP_O) $(PB_O)
 
 lint: $(NEED)
 	@sh tests/lint/run.sh

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #define STDIN_MAX ((size_t)1024 * 1024)
 #define OUT_MAX ((size_t)256 * 1024)
@@ -41,6 +42,7 @@ struct daemon {
 	struct watches *watches;
 	struct net *net;
 	struct sandboxd sandboxd;
+	struct envd envd;
 	struct route_table tables[2]; // surface A, surface B
 	struct listener *listeners[2 * CONFIG_LISTEN_MAX];
 	size_t listener_count;
@@ -66,6 +68,7 @@ static bool token_is(const char *token, struct http_span given)
 	return given.p && text_equal_ct(given.p, given.n, token, strlen(token));
 }
 
+// Surface A's gate; surface B's routes have their own (envd/routes.c), for the same token.
 static bool allowed(void *arg, const struct http_head *head)
 {
 	static const char bearer[] = "Bearer ";
@@ -90,6 +93,12 @@ static void take_envd(void *arg, int fd)
 {
 	struct daemon *d = arg;
 	net_add_take(d->net, fd, &d->tables[1]);
+}
+
+static bool evict(void *arg)
+{
+	struct daemon *d = arg;
+	return net_evict(d->net);
 }
 
 // --- the end ---
@@ -206,6 +215,7 @@ static int build_core(struct daemon *d)
 		.replay = c->replay,
 		.grace_ms = c->grace_ms,
 		.retention_ms = c->retention_ms,
+		.init = d->spec->under_init ? getppid() : 0,
 	};
 	d->loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOENV);
 	d->users = users_new("/etc/passwd", "/etc/group");
@@ -233,6 +243,7 @@ static int listen_on(struct daemon *d, const struct daemon_sockets *s, void (*ta
 		struct listener *l = listener_new(d->loop, s->fd[i], take, d);
 		if (!l)
 			return -ENOMEM;
+		listener_on_full(l, evict);
 		d->listeners[d->listener_count++] = l;
 	}
 	return 0;
@@ -260,7 +271,18 @@ static int build_net(struct daemon *d)
 	if (!d->sandboxd.workspace)
 		return -ENOMEM;
 	sandboxd_routes(&d->tables[0], &d->sandboxd);
-	envd_routes(&d->tables[1]);
+	d->envd = (struct envd){.config = c,
+		.procs = d->procs,
+		.users = d->users,
+		.slices = d->slices,
+		.watches = d->watches,
+		.loop = d->loop};
+	d->envd.control = control_new(d->spec->config, d->spec->keep);
+	if (!d->envd.control)
+		return -ENOMEM;
+	if (d->spec->envd.count > 0)
+		control_mark();
+	envd_routes(&d->tables[1], &d->envd);
 	int rc = listen_on(d, &d->spec->sandboxd, take_sandboxd);
 	return rc < 0 ? rc : listen_on(d, &d->spec->envd, take_envd);
 }
@@ -270,10 +292,12 @@ static void daemon_release(struct daemon *d)
 	for (size_t i = 0; i < d->listener_count; i++)
 		listener_free(d->listeners[i]);
 	net_free(d->net);
+	envd_filesystem_free(d->envd.filesystem);
 	watches_free(d->watches);
 	slices_free(d->slices);
 	procs_free(d->procs);
 	workspace_free(d->sandboxd.workspace);
+	control_free(d->envd.control);
 	users_free(d->users);
 	for (size_t i = 0; i < d->signal_count; i++)
 		ev_signal_stop(d->loop, &d->signals[i]);

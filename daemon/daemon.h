@@ -15,11 +15,15 @@ struct daemon_sockets {
 	size_t count;
 };
 
+struct keep;
+
 struct daemon_spec {
 	struct config *config;
 	struct daemon_sockets sandboxd;
 	struct daemon_sockets envd;
 	struct spawn_base base;
+	bool under_init;   // the parent is celld's init part
+	struct keep *keep; // what surface B was told and outlives a crash; borrowed, or NULL
 	const char *ready; // said on stderr once requests are served, or NULL
 };
 

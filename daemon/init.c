@@ -172,6 +172,6 @@ int init_run(const struct init_spec *spec)
 	if (getpid() == 1)
 		kill(-1, SIGKILL);
 	else
-		tree_signal_all(getpid(), SIGKILL);
+		tree_signal_all(getpid(), 0, SIGKILL);
 	return in.status;
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/config.h"
+#include "daemon/core/keep.h"
 #include "daemon/core/tree.h"
 #include "daemon/core/users.h"
 #include "daemon/daemon.h"
+#include "daemon/envd/envd.h"
 #include "daemon/init.h"
 #include "daemon/io.h"
 #include "daemon/log.h"
@@ -129,6 +131,9 @@ static int open_sockets(
 static void tune_memory(void)
 {
 	mallopt(M_MXFAST, 0);
+	// Set, so that glibc does not raise it after the first large block: those go back as soon as they are freed.
+	mallopt(M_MMAP_THRESHOLD, 1 << 20);
+	mallopt(M_TRIM_THRESHOLD, 1 << 20);
 }
 
 static void raise_limits(struct rlimit *original, int *original_oom)
@@ -189,6 +194,9 @@ int main(int argc, char **argv)
 	int rc = spawn_base_init(&spec.base, &nofile, oom);
 	if (rc < 0)
 		return start_fails("open", "/dev/null", rc);
+	spec.keep = keep_new(ENVD_KEEP_MAX);
+	if (!spec.keep)
+		return start_fails("memory", "shared", -ENOMEM);
 	snprintf(ready, sizeof ready, "celld %s ready: sandboxd %s, envd %s", CONFIG_VERSION, a, b);
 	spec.ready = ready;
 	struct init_spec init = {
@@ -196,7 +204,9 @@ int main(int argc, char **argv)
 		.arg = &spec,
 		.stop_ms = config.stop_grace_ms + STOP_RESERVE_MS,
 	};
-	status = wants_init(&config) ? init_run(&init) : run_daemon(&spec, 0);
+	spec.under_init = wants_init(&config);
+	status = spec.under_init ? init_run(&init) : run_daemon(&spec, 0);
 	spawn_base_release(&spec.base);
+	keep_free(spec.keep);
 	return status;
 }

@@ -284,14 +284,26 @@ static void put_ascii(struct buf *out, const unsigned char *p, size_t n)
 	}
 }
 
+// Bytes of what W has to escape at P (N > 0 bytes), 0 if it is an ordinary character.
+static size_t special(const struct jsonw *w, const unsigned char *p, size_t n)
+{
+	if (p[0] < 0x20 || p[0] == '"' || p[0] == '\\')
+		return 1;
+	if (!w->html)
+		return 0;
+	if (p[0] == '<' || p[0] == '>' || p[0] == '&')
+		return 1;
+	return p[0] == 0xE2 && n > 2 && p[1] == 0x80 && (p[2] == 0xA8 || p[2] == 0xA9) ? 3 : 0;
+}
+
 static void put_inside(const struct jsonw *w, const unsigned char *p, size_t n)
 {
 	for (size_t i = 0; i < n;) {
-		size_t from = i;
+		size_t from = i, len = 0;
 		unsigned char seen = 0;
-		while (i < n && p[i] >= 0x20 && p[i] != '"' && p[i] != '\\')
+		while (i < n && (len = special(w, p + i, n - i)) == 0)
 			seen |= p[i++];
-		// What ends a run is ASCII, so a character cut there is invalid in the whole string too.
+		// What ends a run is a whole character, so one cut there is invalid in the whole string too.
 		struct text_tail tail = {.n = 0};
 		if (seen < 0x80)
 			buf_append(w->out, p + from, i - from);
@@ -299,8 +311,11 @@ static void put_inside(const struct jsonw *w, const unsigned char *p, size_t n)
 			put_ascii(w->out, p + from, i - from);
 		else
 			text_utf8_repair(w->out, &tail, p + from, i - from, true, NULL);
-		if (i < n)
-			put_escape(w->out, p[i++]);
+		if (i < n && len == 1)
+			put_escape(w->out, p[i]);
+		else if (i < n)
+			put_unit(w->out, 0x2000u | (p[i + 2] & 0x3Fu));
+		i += i < n ? len : 0;
 	}
 }
 
@@ -321,7 +336,7 @@ static void comma(struct jsonw *w)
 {
 	uint64_t level = UINT64_C(1) << w->depth;
 	if (!w->after_key && w->depth > 0 && !(w->first & level))
-		buf_byte(w->out, ',');
+		buf_str(w->out, w->spaced ? ", " : ",");
 	w->first &= ~level;
 	w->after_key = false;
 }

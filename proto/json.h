@@ -42,6 +42,8 @@ struct jsonw {
 	unsigned depth; // private
 	bool after_key; // private
 	bool ascii;     // set it after jsonw_init: what is beyond U+007F is written as \uXXXX
+	bool html;      // the same way: '<', '>', '&', U+2028 and U+2029 are written as \uXXXX (Go's encoding/json)
+	bool spaced;    // the same way: a blank follows each comma
 };
 void jsonw_init(struct jsonw *w, struct buf *out);
 void jsonw_obj(struct jsonw *w);

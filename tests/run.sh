@@ -38,7 +38,7 @@ run() { # run TITLE PROGRAM
 	echo "== $1"
 	names=$("$2" --list | grep -x "${CK_RUN_SUITE:-.*}") || return 0
 	mkdir -p "$tmp/out"
-	echo "$names" | xargs -P "$jobs" -I{} sh "$tmp/suite" "$2" {} "$tmp/out" | grep -v '^counts '
+	echo "$names" | xargs -P "$jobs" -I{} sh "$tmp/suite" "$2" {} "$tmp/out" | grep --line-buffered -v '^counts '
 	set -- $(cat "$tmp"/out/*.done | awk '
 		$1 == "counts" { checks += $2; failures += $3; errors += $4 }
 		END { print checks + 0, failures + 0, errors + 0 }')

@@ -28,8 +28,10 @@ struct files_writer {
 	int fd;     // the target
 	struct stat old;
 	uint64_t written; // to the target
-	struct buf mem;   // WAY_MEMORY
-	int tmp;          // WAY_TEMP
+	bool give;        // an old file changes its owner
+	struct files_owner owner;
+	struct buf mem; // WAY_MEMORY
+	int tmp;        // WAY_TEMP
 	char tmp_name[FILES_TEMP_SIZE];
 	char *copy; // rename was refused: the piece of tmp under way
 	int err;
@@ -165,6 +167,8 @@ int files_writer_new(struct files_writer **out, const struct files_write *spec)
 		return -ENOMEM;
 	w->dir = w->fd = w->tmp = -1;
 	w->way = WAY_MEMORY; // nothing to undo yet
+	w->give = spec->give;
+	w->owner = spec->owner;
 	int rc = -EAGAIN;
 	// What was there may go, and what was not may come, before it is opened.
 	for (int i = 0; i < RACES_MAX && rc == -EAGAIN; i++) {
@@ -251,6 +255,12 @@ static int write_in_place(struct files_writer *w)
 	return rc;
 }
 
+// The old file FD, or the one that takes its place, gets its new owner.
+static int give(const struct files_writer *w, int fd)
+{
+	return w->give ? files_give(fd, &w->owner) : 0;
+}
+
 // Room for SIZE bytes in the old file before it is touched. -EOPNOTSUPP if nobody can promise it.
 static int reserve(const struct files_writer *w, off_t size)
 {
@@ -264,7 +274,7 @@ static int reserve(const struct files_writer *w, off_t size)
 	return rc;
 }
 
-static int commit_memory(struct files_writer *w)
+static int put_memory(struct files_writer *w)
 {
 	int rc = reserve(w, (off_t)buf_len(&w->mem));
 	// Settings of /proc have no content to lose. Those of /sys say that they have; there is no file to be made beside them.
@@ -283,6 +293,17 @@ static int commit_memory(struct files_writer *w)
 	return rc < 0 ? rc : write_in_place(w);
 }
 
+// The owner first: whoever watches sees that before the content.
+static int commit_memory(struct files_writer *w)
+{
+	int rc = give(w, w->fd);
+	if (rc == 0)
+		rc = put_memory(w);
+	if (rc < 0 && w->give)
+		(void)files_give(w->fd, &(struct files_owner){w->old.st_uid, w->old.st_gid});
+	return rc;
+}
+
 // The next piece from the temporary file into the target, which nothing can be renamed over.
 static int copy_back(struct files_writer *w)
 {
@@ -296,6 +317,9 @@ static int copy_back(struct files_writer *w)
 		w->copy = malloc(COPY_MAX);
 		if (!w->copy)
 			return -ENOMEM;
+		rc = give(w, w->fd);
+		if (rc < 0)
+			return rc;
 	}
 	ssize_t n = pread(w->tmp, w->copy, COPY_MAX, (off_t)w->written);
 	if (n < 0)
@@ -310,11 +334,14 @@ static int commit_temp(struct files_writer *w)
 {
 	if (w->copy)
 		return copy_back(w);
+	int rc = give(w, w->tmp);
+	if (rc < 0)
+		return rc;
 	if (renameat(w->dir, w->tmp_name, w->dir, w->base) == 0) {
 		io_close(&w->tmp); // it has no other name now
 		return 0;
 	}
-	int rc = -errno;
+	rc = -errno;
 	return rc == -EBUSY || rc == -EXDEV || rc == -ETXTBSY ? copy_back(w) : rc;
 }
 

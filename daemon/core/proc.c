@@ -98,12 +98,13 @@ static void proc_free(struct proc *p)
 	output_free(p->output);
 	free(p->command);
 	free(p->session_id);
+	free(p->asked);
 	free(p);
 }
 
 static size_t kept_memory(const struct proc *p)
 {
-	return sizeof *p + output_memory(p->output) + strlen(p->command);
+	return sizeof *p + output_memory(p->output) + strlen(p->command) + p->asked_size;
 }
 
 static void forget(struct proc *p)
@@ -198,6 +199,8 @@ void procs_free(struct procs *t)
 	{
 		proc_free(p);
 	}
+	while (t->settled)
+		proc_input_free(t->settled);
 	free(t);
 }
 
@@ -223,6 +226,30 @@ struct proc *procs_find(const struct procs *t, pid_t pid)
 	return p;
 }
 
+static bool has_tag(const struct proc *p, const char *tag)
+{
+	return p->asked && p->asked->tag && strcmp(p->asked->tag, tag) == 0;
+}
+
+struct proc *procs_tagged(const struct procs *t, const char *tag)
+{
+	struct proc *p, *last = NULL;
+	DL_FOREACH(t->ended, p)
+	{
+		if (has_tag(p, tag))
+			last = p;
+	}
+	DL_FOREACH(t->living, p)
+	{
+		if (!has_tag(p, tag))
+			continue;
+		if (!p->waited)
+			return p;
+		last = p;
+	}
+	return last;
+}
+
 bool procs_childless(const struct procs *t)
 {
 	(void)t;
@@ -235,6 +262,28 @@ bool procs_alone(const struct procs *t)
 	return !t->living_count && procs_childless(t);
 }
 
+// In a PID namespace of celld's own one call reaches all but its first process and the caller, however many they are.
+static bool own_namespace(const struct procs *t)
+{
+	return t->limits.init == 1 || getpid() == 1;
+}
+
+void procs_signal_all(const struct procs *t, int sig)
+{
+	if (own_namespace(t)) {
+		kill(-1, sig);
+		return;
+	}
+	tree_signal_all(getpid(), 0, sig);
+	if (t->limits.init)
+		tree_signal_all(t->limits.init, getpid(), sig);
+}
+
+bool procs_strays(const struct procs *t)
+{
+	return t->limits.init && tree_signal_all(t->limits.init, getpid(), 0) > 0;
+}
+
 void procs_terminate(struct procs *t)
 {
 	const struct proc *p;
@@ -243,7 +292,7 @@ void procs_terminate(struct procs *t)
 		if (p->kind == PROC_TERMINAL && !p->waited)
 			kill(p->pid, SIGHUP); // interactive shells ignore TERM
 	}
-	tree_signal_all(getpid(), SIGTERM);
+	procs_signal_all(t, SIGTERM);
 }
 
 // --- starting ---
@@ -265,7 +314,8 @@ static struct proc *proc_new(struct procs *t, const struct proc_spec *spec)
 	p->output = output_new(t->limits.replay);
 	p->command = strdup(spec->command);
 	p->session_id = spec->session_id ? strdup(spec->session_id) : NULL;
-	if (!p->output || !p->command || (spec->session_id && !p->session_id)) {
+	p->asked = spec->asked ? asked_dup(spec->asked, &p->asked_size) : NULL;
+	if (!p->output || !p->command || (spec->session_id && !p->session_id) || (spec->asked && !p->asked)) {
 		proc_free(p);
 		return NULL;
 	}
@@ -408,6 +458,7 @@ static void record_end(struct proc *p, const siginfo_t *si)
 	bool exited = si->si_code == CLD_EXITED;
 	p->end.code = exited ? si->si_status : -1;
 	p->end.sig = exited ? 0 : si->si_status;
+	p->end.core = si->si_code == CLD_DUMPED;
 	p->end.timed_out = p->killed && p->end.sig == SIGKILL;
 }
 
@@ -415,7 +466,7 @@ static void reaped(struct proc *p)
 {
 	p->waited = true;
 	clear_deadline(p);
-	proc_io_close_stdin_now(p);
+	proc_stdin_close_now(p);
 	proc_io_close_slave(p);
 	proc_io_mark_owed(p);
 	ev_timer_set(&p->grace, (double)p->table->limits.grace_ms / 1e3, 0.);
@@ -485,7 +536,7 @@ void procs_kill_all(struct procs *t)
 		p->pipes[0].owed = p->pipes[1].owed = 0;
 		proc_advance(p);
 	}
-	tree_signal_all(getpid(), SIGKILL);
+	procs_signal_all(t, SIGKILL);
 }
 
 void proc_starve(struct proc *p)

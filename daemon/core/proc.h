@@ -6,6 +6,7 @@
 #ifndef CELLD_CORE_PROC_H
 #define CELLD_CORE_PROC_H
 
+#include "daemon/core/launch.h"
 #include "daemon/core/output.h"
 #include "daemon/core/pty.h"
 #include "daemon/core/spawn.h"
@@ -27,6 +28,7 @@ enum proc_state { PROC_RUNNING, PROC_EXITED, PROC_DRAINED, PROC_ENDED };
 struct proc_end {
 	int code;       // exit code, or -1 for a signal
 	int sig;        // the signal that ended it, or 0
+	bool core;      // ... and the kernel has dumped its core
 	bool timed_out; // its deadline passed before it had ended
 	bool stopped;   // the sandbox ended first: there is no exit to tell
 };
@@ -39,6 +41,7 @@ struct proc_limits {
 	size_t replay;
 	int64_t grace_ms;
 	int64_t retention_ms;
+	pid_t init; // the init part, which has what an earlier daemon left; 0 = none
 };
 
 struct procs;
@@ -47,10 +50,11 @@ struct proc;
 struct proc_spec {
 	struct spawn_spec run; // fd is filled in by proc_start
 	enum proc_kind kind;
-	const char *command;    // shown in lists
-	const char *session_id; // or NULL
-	double timeout;         // seconds, 0 = none
-	bool want_stdin;        // a pipe; else /dev/null
+	const char *command;       // shown in lists
+	const char *session_id;    // or NULL
+	const struct asked *asked; // or NULL; copied
+	double timeout;            // seconds, 0 = none
+	bool want_stdin;           // a pipe; else /dev/null
 	// Called once when it has ENDED, also when it was stopped, before its readers find the end. NULL is allowed.
 	void (*on_end)(void *arg, const struct proc *p);
 	void *on_end_arg;
@@ -73,9 +77,15 @@ bool procs_childless(const struct procs *t);
 struct proc *procs_first(const struct procs *t); // in order of start; then proc_next
 struct proc *proc_next(const struct proc *p);
 struct proc *procs_find(const struct procs *t, pid_t pid);
+// The first living one with that tag, else the last one that has ended and is kept. NULL if there is none.
+struct proc *procs_tagged(const struct procs *t, const char *tag);
 
 // TERM to every command's tree and all else that runs below the daemon; procs_alone says when they are gone.
 void procs_terminate(struct procs *t);
+// Sends SIG to all that runs in the sandbox, what an earlier daemon left behind too, but not to celld itself.
+void procs_signal_all(const struct procs *t, int sig);
+// True while something that an earlier daemon left behind lives.
+bool procs_strays(const struct procs *t);
 // Forgets every process that has ended and is not read any more, its output too.
 void procs_forget(struct procs *t);
 // Marks all that still live as stopped (their readers find the end) and kills everything below the daemon.
@@ -87,9 +97,11 @@ pid_t proc_pid(const struct proc *p);
 enum proc_state proc_state(const struct proc *p);
 enum proc_kind proc_kind(const struct proc *p);
 const char *proc_command(const struct proc *p);
-const char *proc_session_id(const struct proc *p); // NULL if none was given
-int64_t proc_started_ms(const struct proc *p);     // wall clock
-int64_t proc_duration_ms(const struct proc *p);    // until its end, or until now
+const char *proc_session_id(const struct proc *p);    // NULL if none was given
+const struct asked *proc_asked(const struct proc *p); // NULL if its start gave nothing
+int64_t proc_started_ms(const struct proc *p);        // wall clock
+int64_t proc_duration_ms(const struct proc *p);       // until its end, or until now
+int64_t proc_ended_ago_ms(const struct proc *p);      // 0 while it has not
 struct output *proc_output(const struct proc *p);
 // The end once it is ENDED, else NULL.
 const struct proc_end *proc_end(const struct proc *p);
@@ -103,6 +115,13 @@ int proc_signal(struct proc *p, int sig, bool group);
 // Queues N bytes for its stdin. 0; -ESRCH once it has ended; -EPIPE if it has no open stdin; -ENOBUFS if the queue is full (nothing
 // is queued then); -ENOMEM.
 int proc_write(struct proc *p, const void *data, size_t n);
+struct proc_input;
+// The same for any N: what the process does not take yet waits. 0: all is written; 1: DONE is called once, from the loop, when it is, or
+// with -ESRCH or -EPIPE, and *IN is valid till then; negative as above (-ENOBUFS: far too much waits already). DATA is copied.
+int proc_write_wait(
+	struct proc *p, const void *data, size_t n, void (*done)(void *arg, int rc), void *arg, struct proc_input **in);
+// DONE will not be called, and what waits is dropped.
+void proc_input_forget(struct proc_input *in);
 // Closes its stdin once the queue is written. 0 (again: 0), -ESRCH once it has ended, -EPIPE if it was started without.
 int proc_close_stdin(struct proc *p);
 

@@ -21,14 +21,6 @@ static void on_readable(struct ev_loop *loop, ev_io *w, int revents)
 	proc_io_drain(pipe->proc);
 }
 
-static void stdin_flush(struct proc *p);
-
-static void on_writable(struct ev_loop *loop, ev_io *w, int revents)
-{
-	(void)loop, (void)revents;
-	stdin_flush(w->data);
-}
-
 static int open_output(struct proc *p, int i, int *child_fd)
 {
 	int fds[2];
@@ -86,16 +78,13 @@ void proc_io_start(struct proc *p)
 		if (pipe->fd >= 0)
 			ev_io_start(p->table->loop, &pipe->io);
 	}
-	if (p->in.fd >= 0) {
-		ev_io_init(&p->in.io, on_writable, p->in.fd, EV_WRITE);
-		p->in.io.data = p;
-	}
+	proc_stdin_start(p);
 }
 
 static void pipe_close(struct proc *p, struct proc_pipe *pipe)
 {
 	if (p->in.fd == pipe->fd)
-		proc_io_close_stdin_now(p);
+		proc_stdin_close_now(p);
 	ev_io_stop(p->table->loop, &pipe->io);
 	io_close(&pipe->fd);
 	pipe->owed = 0;
@@ -213,7 +202,7 @@ static void park(struct proc *p, struct proc_pipe *pipe)
 
 void proc_io_finish(struct proc *p, bool parked)
 {
-	proc_io_close_stdin_now(p);
+	proc_stdin_close_now(p);
 	proc_io_close_slave(p);
 	for (int i = 0; i < 2; i++) {
 		if (p->pipes[i].fd < 0)
@@ -228,76 +217,4 @@ void proc_io_finish(struct proc *p, bool parked)
 void proc_io_close_slave(struct proc *p)
 {
 	io_close(&p->slave);
-}
-
-// --- stdin ---
-
-void proc_io_close_stdin_now(struct proc *p)
-{
-	if (p->in.fd >= 0) {
-		ev_io_stop(p->table->loop, &p->in.io);
-		if (p->kind == PROC_TERMINAL)
-			p->in.fd = -1; // the master is read on
-		io_close(&p->in.fd);
-	}
-	buf_release(&p->in.queue);
-}
-
-static void stdin_flush(struct proc *p)
-{
-	struct proc_stdin *in = &p->in;
-	while (in->fd >= 0 && buf_len(&in->queue)) {
-		ssize_t n = io_write(in->fd, buf_data(&in->queue), buf_len(&in->queue));
-		if (n == -EAGAIN) {
-			ev_io_start(p->table->loop, &in->io);
-			return;
-		}
-		if (n < 0 && p->slave >= 0) { // hung up: what was typed is gone, and reading opens it again
-			buf_reset(&in->queue);
-			break;
-		}
-		if (n < 0) { // nobody reads it any more: later writes are told
-			proc_io_close_stdin_now(p);
-			return;
-		}
-		buf_consume(&in->queue, (size_t)n);
-	}
-	if (in->fd < 0)
-		return;
-	ev_io_stop(p->table->loop, &in->io);
-	if (in->closing)
-		proc_io_close_stdin_now(p);
-	else
-		buf_release(&in->queue);
-}
-
-int proc_write(struct proc *p, const void *data, size_t n)
-{
-	if (p->waited)
-		return -ESRCH;
-	if (p->in.fd < 0 || p->in.closing)
-		return -EPIPE;
-	if (buf_len(&p->in.queue) + n > p->table->limits.stdin_max)
-		return -ENOBUFS;
-	bool was_empty = buf_len(&p->in.queue) == 0;
-	buf_append(&p->in.queue, data, n);
-	if (buf_failed(&p->in.queue)) {
-		if (was_empty)
-			buf_release(&p->in.queue); // the failure sticks, and no flush would come to clear it
-		return -ENOMEM;
-	}
-	if (was_empty)
-		stdin_flush(p);
-	return p->in.fd < 0 ? -EPIPE : 0; // the flush has found nobody who reads
-}
-
-int proc_close_stdin(struct proc *p)
-{
-	if (p->waited)
-		return -ESRCH;
-	if (!p->in.wanted)
-		return -EPIPE;
-	p->in.closing = true;
-	stdin_flush(p);
-	return 0;
 }

@@ -24,6 +24,7 @@ struct proc_stdin {
 	bool closing; // close it once the queue is empty
 	ev_io io;
 	struct buf queue;
+	struct proc_input *waiting; // for room in the queue, in order
 };
 
 struct proc {
@@ -39,6 +40,8 @@ struct proc {
 	bool starved; // output has no room, the pipes are not read
 	char *command;
 	char *session_id;
+	struct asked *asked; // or NULL
+	size_t asked_size;
 	int64_t started_ms;
 	int64_t started_ns;
 	int64_t ended_ns;
@@ -79,6 +82,7 @@ struct procs {
 	size_t timed; // living ones with a deadline
 	struct proc_drain *drains;
 	struct proc_ending *endings;
+	struct proc_input *settled; // to be told
 	int64_t last_terminal;
 	ev_timer beat;   // while timed: notices that the daemon was stopped
 	ev_timer stall;  // while a proc is starved: looks for a reader that holds others up
@@ -99,10 +103,15 @@ bool proc_io_owes(const struct proc *p);
 bool proc_io_eof(const struct proc *p);
 // Hands open pipes to drains (PARK) or closes them; closes stdin.
 void proc_io_finish(struct proc *p, bool park);
-void proc_io_close_stdin_now(struct proc *p);
 // From now on a terminal's output ends with its last process.
 void proc_io_close_slave(struct proc *p);
 void proc_drain_free(struct proc_drain *d);
+
+// --- proc_stdin.c ---
+void proc_stdin_start(struct proc *p);
+void proc_stdin_close_now(struct proc *p);
+// Of one that is settled.
+void proc_input_free(struct proc_input *in);
 
 // --- proc_pty.c ---
 void proc_ending_free(struct proc_ending *e);

@@ -36,6 +36,11 @@ const char *proc_session_id(const struct proc *p)
 	return p->session_id;
 }
 
+const struct asked *proc_asked(const struct proc *p)
+{
+	return p->asked;
+}
+
 int64_t proc_started_ms(const struct proc *p)
 {
 	return p->started_ms;
@@ -45,6 +50,11 @@ int64_t proc_duration_ms(const struct proc *p)
 {
 	int64_t until = p->state == PROC_ENDED ? p->ended_ns : io_mono_ns();
 	return (until - p->started_ns) / 1000000;
+}
+
+int64_t proc_ended_ago_ms(const struct proc *p)
+{
+	return p->state == PROC_ENDED ? (io_mono_ns() - p->ended_ns) / 1000000 : 0;
 }
 
 struct output *proc_output(const struct proc *p)

@@ -9,7 +9,7 @@
 #include <ev.h>
 #include <stdint.h>
 
-#define SLICE_TURN_NS INT64_C(2000000)
+#define SLICE_TURN_NS INT64_C(1000000)
 #define SLICE_STEP_NS INT64_C(500000) // what one step should take at most
 
 struct slices;

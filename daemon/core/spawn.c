@@ -9,6 +9,7 @@
 #include <grp.h>
 #include <limits.h>
 #include <linux/close_range.h>
+#include <linux/ioprio.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -26,6 +27,7 @@ struct child {
 	const struct spawn_spec *spec;
 	const char *dirs; // PATH of the child; NULL: the program is a path itself
 	char *path;       // PATH_MAX bytes for one candidate
+	char **sh;        // like_shell: argv for /bin/sh, its second one still to be set
 	bool switch_user;
 	char oom[16];
 	size_t oom_len;
@@ -71,6 +73,36 @@ static void child_user(struct child *c)
 		child_fail(c, SPAWN_USER);
 }
 
+// Not the command's doing: the caller is to know, also of one that is like_shell.
+static bool is_ours(int err)
+{
+	return err == E2BIG || err == ENOMEM || err == EAGAIN;
+}
+
+// exec has failed for good. strerrordesc_np is a look-up in a constant table.
+static _Noreturn void child_not_run(struct child *c, const char *path)
+{
+	if (!c->spec->like_shell || is_ours(errno))
+		child_fail(c, SPAWN_EXEC);
+	int err = errno;
+	if (err == ENOEXEC) {
+		c->sh[1] = (char *)path;
+		execve(c->sh[0], c->sh, (char *const *)c->spec->env);
+	}
+	// Short enough for any pipe or terminal, as nobody reads it yet.
+	char text[1200];
+	const char *const parts[] = {"'", c->spec->path, "': ", strerrordesc_np(err), "\n"};
+	size_t len = 0;
+	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+		size_t n = strnlen(parts[i], 1024);
+		memcpy(text + len, parts[i], n);
+		len += n;
+	}
+	ssize_t ignored = write(2, text, len);
+	(void)ignored;
+	_exit(err == ENOENT ? 127 : 126);
+}
+
 // Returns only if that candidate is none: then whether it is a file that may not be run. Other failures are final.
 static bool child_try(struct child *c, const char *path)
 {
@@ -80,7 +112,7 @@ static bool child_try(struct child *c, const char *path)
 		return false;
 	execve(path, (char *const *)s->argv, (char *const *)s->env);
 	if (errno != EACCES && errno != ENOENT && errno != ENOTDIR)
-		child_fail(c, SPAWN_EXEC);
+		child_not_run(c, path);
 	return errno == EACCES;
 }
 
@@ -91,7 +123,7 @@ static _Noreturn void child_exec(struct child *c)
 	const struct spawn_spec *s = c->spec;
 	if (!c->dirs) {
 		execve(s->path, (char *const *)s->argv, (char *const *)s->env);
-		child_fail(c, SPAWN_EXEC);
+		child_not_run(c, s->path);
 	}
 	bool denied = false;
 	size_t name = strlen(s->path) + 1;
@@ -106,7 +138,7 @@ static _Noreturn void child_exec(struct child *c)
 		p += n;
 	}
 	errno = denied ? EACCES : ENOENT;
-	child_fail(c, SPAWN_EXEC);
+	child_not_run(c, s->path);
 }
 
 // Between vfork and exec: async-signal-safe calls only, and nothing of the parent's memory is changed but struct child.
@@ -129,6 +161,10 @@ static _Noreturn void child_run(struct child *c)
 		ssize_t ignored = fd < 0 ? 0 : write(fd, c->oom, c->oom_len);
 		(void)ignored;
 		close(fd);
+	}
+	if (s->even_priority) {
+		syscall(SYS_setpriority, PRIO_PROCESS, 0, 0);
+		syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 4));
 	}
 	syscall(SYS_close_range, 3u, ~0u, 0u); // where the kernel has no such call, close-on-exec does it
 	if (setrlimit(RLIMIT_NOFILE, &c->base->nofile) < 0)
@@ -169,6 +205,20 @@ static void collect(pid_t pid)
 		;
 }
 
+// {"/bin/sh", NULL, ARGV[1], ...}; freed by the caller. NULL when out of memory.
+static char **sh_argv(const char *const *argv)
+{
+	size_t n = 1;
+	while (argv[0] && argv[n])
+		n++;
+	char **sh = calloc(n + 2, sizeof *sh);
+	if (!sh)
+		return NULL;
+	sh[0] = (char *)"/bin/sh";
+	memcpy(sh + 2, argv + 1, (n - 1) * sizeof *sh);
+	return sh;
+}
+
 static pid_t start_child(struct child *c)
 {
 	pid_t pid = vfork();
@@ -177,13 +227,15 @@ static pid_t start_child(struct child *c)
 	return pid;
 }
 
-int spawn_run(const struct spawn_base *b, const struct spawn_spec *s, pid_t *pid, int *pidfd, enum spawn_step *step)
+static int run(const struct spawn_base *b, const struct spawn_spec *s, char **sh, pid_t *pid, int *pidfd,
+	enum spawn_step *step)
 {
 	char path[PATH_MAX];
 	struct child c = {.base = b,
 		.spec = s,
 		.dirs = search_path(s),
 		.path = path,
+		.sh = sh,
 		.switch_user = s->user && s->user->uid != geteuid()};
 	if (b->set_oom)
 		c.oom_len = (size_t)snprintf(c.oom, sizeof c.oom, "%d", b->oom_score_adj);
@@ -219,4 +271,15 @@ int spawn_run(const struct spawn_base *b, const struct spawn_spec *s, pid_t *pid
 	*pid = p;
 	*step = SPAWN_NONE;
 	return 0;
+}
+
+int spawn_run(const struct spawn_base *b, const struct spawn_spec *s, pid_t *pid, int *pidfd, enum spawn_step *step)
+{
+	*step = SPAWN_PREPARE;
+	char **sh = s->like_shell ? sh_argv(s->argv) : NULL;
+	if (s->like_shell && !sh)
+		return -ENOMEM;
+	int rc = run(b, s, sh, pid, pidfd, step);
+	free(sh);
+	return rc;
 }

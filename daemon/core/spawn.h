@@ -30,6 +30,9 @@ struct spawn_spec {
 	const struct user *user; // identity; NULL or the daemon's own uid: nothing is switched
 	int fd[3];               // become 0-2; borrowed; -1 = /dev/null
 	bool controlling_tty;    // fd[0] is a terminal and becomes the controlling one
+	bool like_shell; // what cannot be run says so on its stderr and exits with 127 (not found) or 126, as under a
+			 // shell; a file without a header is run by /bin/sh
+	bool even_priority; // nice 0 and I/O class best-effort 4, whatever celld has
 };
 
 // NOFILE and ORIGINAL_OOM are what celld was started with; commands get that limit and the larger of 100 and that score. Descriptors

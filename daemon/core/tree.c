@@ -33,9 +33,10 @@ struct member {
 struct tree {
 	struct member *members; // by pid, in the order found
 	pid_t self;
-	int sig;    // sent to each member as it is found; 0 = none
-	pid_t only; // members of that session alone are signalled; 0 = all
-	int found;  // in this round: new members, and hints that there are more
+	pid_t spare; // not looked at
+	int sig;     // sent to each member as it is found; 0 = none
+	pid_t only;  // members of that session alone are signalled; 0 = all
+	int found;   // in this round: new members, and hints that there are more
 	int sent;
 	int err;
 };
@@ -158,7 +159,7 @@ static void send_to(struct tree *t, const struct member *m, int sig)
 static void add(struct tree *t, const struct tree_stat *s)
 {
 	struct member *m = find(t, s->pid);
-	if (s->pid == t->self || (m && m->start == s->start))
+	if (s->pid == t->self || s->pid == t->spare || (m && m->start == s->start))
 		return;
 	if (!m)
 		m = member_new(t, s->pid);
@@ -354,10 +355,10 @@ int tree_signal(pid_t root, pid_t self, int sig)
 	return limit_restore(&old, signal_tree(&t, root, sig));
 }
 
-int tree_signal_all(pid_t self, int sig)
+int tree_signal_all(pid_t top, pid_t spare, int sig)
 {
 	struct rlimit old = limit_lift();
-	struct tree t = {.self = self, .sig = sig == SIGKILL ? SIGSTOP : 0};
+	struct tree t = {.self = top, .spare = spare, .sig = sig == SIGKILL ? SIGSTOP : 0};
 	return limit_restore(&old, signal_tree(&t, 0, sig));
 }
 

@@ -29,8 +29,8 @@ int tree_each(int (*fn)(void *arg, const struct tree_stat *s), void *arg);
 // session whose parents are gone), with all below them. For SIGKILL they are stopped first until no new one is found, so
 // that a fork bomb cannot outrun it. Returns how many were signalled, or negative errno.
 int tree_signal(pid_t root, pid_t self, int sig);
-// The same for every process below SELF, itself left out: all that the sandbox runs.
-int tree_signal_all(pid_t self, int sig);
+// The same for every process below TOP, itself left out, and SPARE with all below it (0 = none).
+int tree_signal_all(pid_t top, pid_t spare, int sig);
 // What happens to the members of a session: nothing; HUP, TERM and CONT (so that the stopped ones act); KILL.
 enum tree_act { TREE_COUNT, TREE_HANG_UP, TREE_KILL };
 // To those members of SESSION that hang below its leader or below SELF itself. Returns how many live, or negative errno.

@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define READ_MAX ((size_t)32 * 1024)
+#define READ_MAX ((size_t)8 * 1024) // four times as much takes getdents64 2 ms on some file systems
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)
 
 // A directory on the way down.

@@ -80,21 +80,28 @@ struct answer {
 	int status;
 	const char *ctype, *extra;
 	const struct buf *body; // NULL for a stream
+	bool no_length;         // EXTRA has it, or there is none
 };
+
+// 204 and 304 have no body, and the length of none would be that of another answer's.
+static bool bodiless(int status)
+{
+	return status == 204 || status == 304;
+}
 
 // Content-Type, EXTRA, the length, Connection: the order that surface A's clients have seen so far.
 static void put_head(struct buf *b, const struct conn *c, const struct answer *a, bool stream)
 {
 	bool old = c->ended && http_head(c->http)->minor == 0;
 	http_put_status(b, a->status);
-	if (a->ctype && a->status != 204)
+	if (a->ctype && !bodiless(a->status))
 		http_put_header(b, "Content-Type", a->ctype);
 	if (a->extra)
 		buf_str(b, a->extra);
 	if (stream && c->chunked)
 		BUF_LIT(b, "Transfer-Encoding: chunked\r\n");
-	else if (!stream && a->status != 204)
-		http_put_length(b, a->body ? buf_len(a->body) : 0);
+	else if (!a->no_length && !bodiless(a->status))
+		http_put_length(b, stream ? (uint64_t)c->due : a->body ? buf_len(a->body) : 0);
 	if (conn_is_last(c))
 		BUF_LIT(b, "Connection: close\r\n");
 	else if (old)
@@ -109,7 +116,7 @@ static bool put_answer(struct conn *c, const struct answer *a, bool stream)
 	struct buf tmp, *b = buf_len(&c->out) > 0 ? &tmp : &c->out;
 	buf_init(&tmp, 0);
 	put_head(b, c, a, stream);
-	if (a->body && a->status != 204 && !http_span_is(http_head(c->http)->method, "HEAD"))
+	if (a->body && !bodiless(a->status) && !http_span_is(http_head(c->http)->method, "HEAD"))
 		buf_append(b, buf_data(a->body), buf_len(a->body));
 	bool ok = !buf_failed(b);
 	if (!ok)
@@ -124,11 +131,19 @@ static bool put_answer(struct conn *c, const struct answer *a, bool stream)
 
 static bool put_error(struct conn *c, const struct err *e, const char *extra)
 {
-	struct buf body;
+	struct buf body, lines;
+	struct answer a = {e->status, c->table->error_type, extra, &body, false};
 	buf_init(&body, 0);
-	c->table->error_body(&body, e);
-	struct answer a = {e->status, c->table->error_type, extra, &body};
-	bool ok = !buf_failed(&body) && put_answer(c, &a, false);
+	buf_init(&lines, 0);
+	if (c->table->error) {
+		a.status = c->table->error(http_head(c->http), e, extra, &lines, &body);
+		a.ctype = NULL;
+		a.extra = buf_cstr(&lines);
+	} else {
+		c->table->error_body(&body, e);
+	}
+	bool ok = !buf_failed(&body) && !buf_failed(&lines) && put_answer(c, &a, false);
+	buf_release(&lines);
 	buf_release(&body);
 	return ok;
 }
@@ -153,6 +168,8 @@ static void out_of_memory(struct conn *c)
 void conn_answered(struct conn *c)
 {
 	c->on_close = NULL;
+	c->sink = NULL;
+	c->paused = false;
 	c->route = NULL;
 	buf_release(&c->body);
 	if (c->state == CONN_DEAD)
@@ -164,13 +181,30 @@ void conn_answered(struct conn *c)
 	conn_dirty(c);
 }
 
-void conn_fail(struct conn *c, const struct err *e, const char *extra)
+static void answer_error(struct conn *c, const struct err *e, const char *extra)
 {
 	if (!c->ended)
 		c->close = true;
 	if (!put_error(c, e, extra))
 		out_of_memory(c);
 	conn_answered(c);
+}
+
+void conn_drop_sink(struct conn *c)
+{
+	void (*closed)(void *arg) = c->sink ? c->on_close : NULL;
+	if (!closed)
+		return;
+	c->sink = NULL;
+	c->paused = false;
+	c->on_close = NULL;
+	closed(c->on_close_arg);
+}
+
+void conn_fail(struct conn *c, const struct err *e, const char *extra)
+{
+	conn_drop_sink(c);
+	answer_error(c, e, extra);
 }
 
 // --- what a handler uses ---
@@ -190,47 +224,94 @@ struct ev_loop *conn_loop(const struct conn *c)
 	return c->net->loop;
 }
 
+// True if the request may be answered; false if its connection is dead.
+static bool answerable(struct conn *c)
+{
+	assert(c->state == CONN_HANDLER || c->state == CONN_DEAD || (c->state == CONN_BODY && c->sink));
+	if (c->state == CONN_DEAD)
+		return false;
+	if (!c->ended)
+		c->close = true; // what is left of the body is not read
+	return true;
+}
+
 void conn_reply(struct conn *c, int status, const char *ctype, const char *extra, const struct buf *body)
 {
-	assert(c->state == CONN_HANDLER || c->state == CONN_DEAD);
-	struct answer a = {status, ctype, extra, body};
-	if (c->state == CONN_HANDLER && ((body && buf_failed(body)) || !put_answer(c, &a, false)))
+	struct answer a = {status, ctype, extra, body, false};
+	if (answerable(c) && ((body && buf_failed(body)) || !put_answer(c, &a, false)))
 		out_of_memory(c);
 	conn_answered(c);
 }
 
 void conn_error(struct conn *c, const struct err *e)
 {
-	assert(c->state == CONN_HANDLER || c->state == CONN_DEAD);
-	if (c->state == CONN_HANDLER)
-		conn_fail(c, e, NULL);
+	if (answerable(c))
+		answer_error(c, e, NULL);
 	else
 		conn_answered(c);
 }
 
-bool conn_stream(struct conn *c, const char *ctype, const char *extra, const struct conn_producer *p, void *arg)
+// Puts the head of a stream and makes C one; false if that failed (and was answered).
+static bool begin_stream(struct conn *c, const struct conn_answer *as)
 {
-	assert(c->state == CONN_HANDLER || c->state == CONN_DEAD);
-	if (c->state == CONN_HANDLER) {
-		struct answer a = {200, ctype, extra, NULL};
-		c->chunked = http_head(c->http)->minor > 0;
-		if (!c->chunked)
-			c->close = true; // only the end of the connection ends the body
-		c->close = conn_is_last(c);
-		if (!put_answer(c, &a, true)) {
-			out_of_memory(c);
-			conn_answered(c);
-			return false;
-		}
-		http_next(c->http);
-		conn_enter(c, CONN_STREAM);
-		conn_dirty(c);
+	struct answer a = {as->status, as->ctype, as->extra, NULL, as->length < 0 || as->own_length};
+	c->due = as->length;
+	c->chunked = as->length < 0 && http_head(c->http)->minor > 0;
+	if (as->length < 0 && !c->chunked)
+		c->close = true; // only the end of the connection ends the body
+	c->close = conn_is_last(c);
+	if (!put_answer(c, &a, true)) {
+		out_of_memory(c);
+		conn_answered(c);
+		return false;
 	}
+	if (c->ended)
+		http_next(c->http);
+	conn_enter(c, CONN_STREAM);
+	conn_dirty(c);
+	return true;
+}
+
+bool conn_stream_as(struct conn *c, const struct conn_answer *a, const struct conn_producer *p, void *arg)
+{
+	if (answerable(c) && !begin_stream(c, a))
+		return false;
 	c->on_close = NULL;
+	c->sink = NULL;
+	c->paused = false;
 	buf_release(&c->body);
 	c->producer = p;
 	c->producer_arg = arg;
 	return true;
+}
+
+bool conn_stream(struct conn *c, const char *ctype, const char *extra, const struct conn_producer *p, void *arg)
+{
+	struct conn_answer a = {200, ctype, extra, -1, false};
+	return conn_stream_as(c, &a, p, arg);
+}
+
+void conn_body_sink(struct conn *c, const struct conn_sink *sink, void *arg)
+{
+	assert(c->state == CONN_HANDLER && !c->sink && c->route && (c->route->flags & ROUTE_STREAM));
+	c->sink = sink;
+	c->sink_arg = arg;
+	c->on_close = sink->closed;
+	c->on_close_arg = arg;
+	conn_enter(c, CONN_BODY);
+	if (!c->ended && http_head(c->http)->expect_continue) {
+		BUF_LIT(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
+		conn_dirty(c);
+	}
+}
+
+void conn_resume_body(struct conn *c)
+{
+	if (!c->paused)
+		return;
+	c->paused = false;
+	c->since = io_mono_ns(); // it was not the peer that was slow
+	conn_dirty(c);
 }
 
 void conn_wake(struct conn *c)

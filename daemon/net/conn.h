@@ -40,6 +40,19 @@ struct conn_producer {
 	void (*closed)(void *arg);
 };
 
+// Where a request's body goes that is not collected (ROUTE_STREAM).
+enum conn_take { CONN_TAKE_MORE, CONN_TAKE_PAUSE };
+struct conn_sink {
+	// Takes N bytes, all of them, N > 0. PAUSE: no more until conn_resume_body; the socket is not read meanwhile (but for 64 KiB)
+	// and no deadline runs. The request may be answered in it: then the rest of the body is not wanted.
+	enum conn_take (*data)(void *arg, const void *p, size_t n);
+	// That was all of the body: now, or later, the request is answered.
+	void (*end)(void *arg);
+	// The body will not come whole (the peer is gone, too slow, or makes no sense: then it has its answer), or the connection died
+	// before it was answered. Once, and never after an answer; never from within a call of the sink's owner. ARG may be freed in it.
+	void (*closed)(void *arg);
+};
+
 // --- the set of connections ---
 
 struct net_hooks {
@@ -60,6 +73,8 @@ size_t net_conn_count(const struct net *n);
 // At the limit the longest idle connection makes room; if none is idle, up to 16 more are taken that are served only on
 // routes marked ROUTE_VITAL, 503 else. 0, -ENOMEM, or -EUSERS (these are all in use too).
 int net_add_take(struct net *n, int fd, const struct route_table *table);
+// Closes the connection that has been idle for longest, for its descriptor: false if none is idle.
+bool net_evict(struct net *n);
 // Flushes every dirty connection once, by hand (the loop's own hook does it each turn while it runs).
 void net_flush(struct net *n);
 // From now on each connection closes when its answer is out; idle ones at once. True from net_drained when none has an answer
@@ -89,6 +104,21 @@ void conn_wake(struct conn *c);
 void conn_on_close(struct conn *c, void (*fn)(void *arg), void *arg);
 // Cuts the connection: unread bytes are dropped, a stream gets no end. The producer's closed follows.
 void conn_abort(struct conn *c);
+// How an answer from a producer begins.
+struct conn_answer {
+	int status;
+	const char *ctype, *extra; // as for conn_reply
+	int64_t length;            // of the body, or -1 if nobody knows: chunked
+	bool own_length;           // EXTRA has the Content-Length line: for an order of header lines of its own
+};
+// conn_stream with another status or a known length. A producer that ends before LENGTH bytes cuts the connection.
+bool conn_stream_as(struct conn *c, const struct conn_answer *a, const struct conn_producer *p, void *arg);
+// In the handler of a ROUTE_STREAM route: takes the request's body. A client that waits for it gets its 100 Continue now. SINK is borrowed;
+// its closed is conn_on_close's function from here on. conn_reply, conn_error and conn_stream end it; before the body's end
+// they close the connection afterwards, lingering, so that the client gets to read the answer.
+void conn_body_sink(struct conn *c, const struct conn_sink *sink, void *arg);
+// Goes on after CONN_TAKE_PAUSE. Does nothing if it is not paused.
+void conn_resume_body(struct conn *c);
 // True once the peer sends no more (FIN): it may have gone, or only have closed its half. A producer is asked when that comes.
 bool conn_eof(const struct conn *c);
 // Bytes accepted by the kernel so far, for judging a reader's progress.

@@ -7,7 +7,7 @@
 
 bool conn_may_parse(const struct conn *c)
 {
-	return c->state <= CONN_BODY && buf_len(&c->out) < c->net->limits.out_max;
+	return c->state <= CONN_BODY && !c->paused && buf_len(&c->out) < c->net->limits.out_max;
 }
 
 // False with E (and EXTRA) filled if the request is not to be served.
@@ -15,7 +15,7 @@ static bool admit(struct conn *c, const struct http_head *head, struct err *e, c
 {
 	const struct net_limits *limits = &c->net->limits;
 	const struct net_hooks *hooks = &c->net->hooks;
-	c->route = route_find(c->table, head, e, extra);
+	c->route = (c->table->find ? c->table->find : route_find)(c->table, head, e, extra);
 	if (!c->route)
 		return false;
 	bool vital = c->route->flags & ROUTE_VITAL;
@@ -33,11 +33,32 @@ static bool admit(struct conn *c, const struct http_head *head, struct err *e, c
 		*e = *refused;
 		return false;
 	}
-	if (head->content_length > 0 && (uint64_t)head->content_length > limits->max_body) {
+	bool collected = !(c->route->flags & ROUTE_STREAM);
+	if (collected && head->content_length > 0 && (uint64_t)head->content_length > limits->max_body) {
 		err_http(e, 413, ERR_RESOURCE_EXHAUSTED, "body too large");
 		return false;
 	}
 	return true;
+}
+
+// Without a body the request is over with its head. True if it is.
+static bool ends_with_head(struct conn *c, const struct http_head *head)
+{
+	struct http_span none;
+	size_t used = 0;
+	return !head->chunked && head->content_length <= 0 && http_feed(c->http, "", 0, &used, &none) == HTTP_END;
+}
+
+// The handler takes the body, or has refused it.
+static void on_stream_head(struct conn *c, const struct http_head *head)
+{
+	c->ended = ends_with_head(c, head);
+	conn_enter(c, CONN_HANDLER);
+	c->route->handler(c->table->ctx, c);
+	if (c->state != CONN_BODY || !c->ended)
+		return;
+	conn_enter(c, CONN_HANDLER);
+	c->sink->end(c->sink_arg);
 }
 
 static void on_head(struct conn *c)
@@ -48,6 +69,10 @@ static void on_head(struct conn *c)
 	if (!head->keep_alive)
 		c->close = true;
 	if (admit(c, head, &e, &extra)) {
+		if (c->route->flags & ROUTE_STREAM) {
+			on_stream_head(c, head);
+			return;
+		}
 		conn_enter(c, CONN_BODY);
 		if (head->expect_continue && (head->chunked || head->content_length > 0)) {
 			BUF_LIT(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
@@ -57,17 +82,20 @@ static void on_head(struct conn *c)
 	}
 	// Without a body the request is over and the connection can live on; else it ends, so that nothing of the body has
 	// to be read.
-	struct http_span none;
-	size_t used = 0;
-	c->ended = !head->chunked && head->content_length <= 0 && http_feed(c->http, "", 0, &used, &none) == HTTP_END;
+	c->ended = ends_with_head(c, head);
 	conn_fail(c, &e, extra);
 }
 
 static void on_body(struct conn *c, struct http_span body)
 {
 	struct err e;
-	buf_append(&c->body, body.p, body.n);
 	c->since = io_mono_ns();
+	if (c->sink) {
+		enum conn_take took = c->sink->data(c->sink_arg, body.p, body.n);
+		c->paused = took == CONN_TAKE_PAUSE && c->state == CONN_BODY;
+		return;
+	}
+	buf_append(&c->body, body.p, body.n);
 	int rc = buf_failed(&c->body);
 	if (!rc)
 		return;
@@ -78,11 +106,34 @@ static void on_body(struct conn *c, struct http_span body)
 	conn_fail(c, &e, NULL);
 }
 
+void conn_serve(struct conn *c)
+{
+	struct net *n = c->net;
+	bool vital = c->route->flags & ROUTE_VITAL;
+	if (!vital && n->served_ns >= CONN_SERVE_NS) {
+		c->waiting = true;
+		conn_dirty(c);
+		return;
+	}
+	const struct err *refused = c->waiting && n->hooks.refuse ? n->hooks.refuse(n->hooks.arg) : NULL;
+	c->waiting = false;
+	if (refused) {
+		conn_fail(c, refused, NULL);
+		return;
+	}
+	int64_t start = io_mono_ns();
+	c->route->handler(c->table->ctx, c);
+	n->served_ns += io_mono_ns() - start;
+}
+
 static void on_end(struct conn *c)
 {
 	c->ended = true;
 	conn_enter(c, CONN_HANDLER);
-	c->route->handler(c->table->ctx, c);
+	if (c->sink)
+		c->sink->end(c->sink_arg);
+	else
+		conn_serve(c);
 }
 
 // Parses until the bytes are used up or an answer has to come first. Returns how many were used.
@@ -128,8 +179,10 @@ static void keep(struct conn *c, const char *p, size_t n)
 		return;
 	buf_release(&c->in);
 	c->close = true;
-	if (c->state <= CONN_BODY)
-		conn_enter(c, CONN_CLOSE);
+	if (c->state > CONN_BODY)
+		return;
+	conn_drop_sink(c);
+	conn_enter(c, CONN_CLOSE);
 }
 
 // The peer has closed its side and all it sent is used: what is not complete now never will be.

@@ -17,13 +17,28 @@ static void end_stream(struct conn *c)
 	p->closed(arg);
 }
 
+// Counts N bytes of a body whose length was announced. False if it ends at another length: a peer would wait for the rest, or take
+// what is too much for the next answer.
+static bool count_due(struct conn *c, size_t n, enum conn_pull got)
+{
+	if (n > (uint64_t)c->due) {
+		buf_truncate(&c->out, buf_len(&c->out) - (n - (size_t)c->due));
+		return false;
+	}
+	c->due -= (int64_t)n;
+	return got != CONN_PULL_END || c->due == 0;
+}
+
 // Asks the producer once. True if it may be asked again in this turn.
 static bool pull(struct conn *c)
 {
 	size_t before = buf_len(&c->out), mark = c->chunked ? http_chunk_begin(&c->out) : 0;
+	size_t start = buf_len(&c->out);
 	enum conn_pull got = c->producer->pull(c->producer_arg, &c->out, c->net->limits.out_max - before);
 	if (c->state != CONN_STREAM)
 		return false; // cut from within
+	if (c->due >= 0 && !count_due(c, buf_len(&c->out) - start, got))
+		got = CONN_PULL_ABORT;
 	if (c->chunked)
 		http_chunk_end(&c->out, mark);
 	if (got == CONN_PULL_ABORT)

@@ -20,13 +20,14 @@
 #define CONN_DISCARD_MAX ((size_t)64 << 20) // bytes read and dropped after the last answer
 #define CONN_LINGER_NS INT64_C(2000000000)  // time for the peer to close after our FIN
 #define CONN_RESERVE_NS INT64_C(1000000000) // time for a head on a connection beyond the limit
+#define CONN_SERVE_NS INT64_C(2000000)      // time for handlers a turn; then the others wait for the next one
 #define NET_RESERVE ((size_t)16)            // connections beyond the limit
 #define NET_SWEEP 1.0                       // seconds between looks at connections that epoll cannot judge
 
 enum conn_state {
 	CONN_IDLE,    // nothing of the next request has come
 	CONN_HEAD,    // part of a head has
-	CONN_BODY,    // the head was admitted, its body is being collected
+	CONN_BODY,    // the head was admitted, its body is being collected, or goes to the sink
 	CONN_HANDLER, // the handler has the request
 	CONN_STREAM,  // the producer is asked for the answer
 	CONN_CLOSE,   // the last answer is queued or sent; input is dropped
@@ -57,12 +58,17 @@ struct conn {
 	bool dirty;   // in net->dirty
 	bool watched; // counted in net->watched
 	bool warm;    // out has memory of a burst
+	bool waiting; // CONN_HANDLER, but the handler has not been called yet
+	bool paused;  // the sink takes no more for now
 	const struct route_table *table;
 	const struct route *route;
 	struct http *http;
 	struct buf in;   // read, not parsed yet
 	struct buf body; // of the current request
 	struct buf out;
+	const struct conn_sink *sink; // of the current request, NULL: its body is collected
+	void *sink_arg;
+	int64_t due; // bytes that the producer still has to give, -1 = who knows
 	const struct conn_producer *producer;
 	void *producer_arg;
 	void (*on_close)(void *arg);
@@ -77,7 +83,8 @@ struct net {
 	struct net_hooks hooks;
 	struct conn *conns, *idle, *reserve, *dirty, *dead;
 	size_t conn_count, reserve_count, dirty_count;
-	size_t watched; // connections that need the sweep
+	size_t watched;    // connections that need the sweep
+	int64_t served_ns; // spent in handlers this turn
 	bool draining;
 	struct ev_prepare prepare;
 	struct ev_idle again; // keeps the loop from sleeping while a connection is dirty
@@ -90,8 +97,10 @@ struct conn *conn_new(struct net *n, int fd, const struct route_table *table);
 // Calls what waits for its end, then frees it. Only for a connection that is unlinked from everything.
 void conn_free(struct conn *c);
 void conn_enter(struct conn *c, enum conn_state state);
-// Answers E instead of serving the request; EXTRA as in conn_reply.
+// Answers E instead of serving the request, and tells its sink; EXTRA as in conn_reply.
 void conn_fail(struct conn *c, const struct err *e, const char *extra);
+// The rest of the body will not come: tells the sink.
+void conn_drop_sink(struct conn *c);
 // The answer is queued whole: on to the next request or to the end.
 void conn_answered(struct conn *c);
 // True if no request follows the current one.
@@ -103,6 +112,9 @@ void conn_read(struct conn *c);
 // Goes on with input that had to wait, and acts on the peer's EOF once all of it is used.
 void conn_resume(struct conn *c);
 bool conn_may_parse(const struct conn *c);
+// Calls the handler, or puts it off while others have had their share of this turn: starting a command takes its time, and many clients
+// may ask for one at once.
+void conn_serve(struct conn *c);
 
 // --- conn_out.c ---
 // Pulls and sends once, up to CONN_TURN_MAX.

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +40,7 @@ struct listener {
 	ev_io readable;
 	ev_timer rest;
 	void (*take)(void *arg, int fd);
+	bool (*full)(void *arg);
 	void *arg;
 	bool taking; // within TAKE
 };
@@ -222,6 +224,12 @@ int listener_name(int fd, char *out, size_t n)
 	return len >= 0 && (size_t)len < n ? 0 : -ENAMETOOLONG;
 }
 
+static bool waits(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	return poll(&p, 1, 0) > 0;
+}
+
 static void on_readable(struct ev_loop *loop, ev_io *w, int revents)
 {
 	(void)revents;
@@ -230,6 +238,11 @@ static void on_readable(struct ev_loop *loop, ev_io *w, int revents)
 		int fd = io_accept(w->fd);
 		if (fd == -EAGAIN)
 			return;
+		bool full = fd == -EMFILE || fd == -ENFILE;
+		if (full && !waits(w->fd))
+			return; // the kernel looks for a descriptor before it looks for a connection
+		if (full && l->full && l->full(l->arg))
+			continue;
 		if (fd < 0) {
 			// Out of descriptors or memory, or worse. The connection stays queued and the socket readable:
 			// to look again at once would be to spin.
@@ -264,6 +277,11 @@ struct listener *listener_new(struct ev_loop *loop, int fd, void (*take)(void *a
 	l->readable.data = l->rest.data = l;
 	ev_io_start(loop, &l->readable);
 	return l;
+}
+
+void listener_on_full(struct listener *l, bool (*full)(void *arg))
+{
+	l->full = full;
 }
 
 void listener_free(struct listener *l)

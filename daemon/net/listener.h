@@ -19,6 +19,8 @@ struct listener;
 // Accepts from FD (borrowed, stays open) until freed; each connection goes to TAKE, which owns the descriptor whatever it does.
 // At EMFILE, ENFILE, ENOMEM and ENOBUFS it rests for 100 ms instead of spinning. NULL when out of memory.
 struct listener *listener_new(struct ev_loop *loop, int fd, void (*take)(void *arg, int fd), void *arg);
+// FULL is called with TAKE's argument when there is no descriptor for a connection: true if it has closed one.
+void listener_on_full(struct listener *l, bool (*full)(void *arg));
 void listener_free(struct listener *l);
 
 #endif

@@ -92,7 +92,7 @@ static int64_t deadline_of(const struct conn *c)
 	case CONN_HEAD:
 		return c->since + (c->reserve ? CONN_RESERVE_NS : SECONDS(l->header_timeout));
 	case CONN_BODY:
-		return c->since + SECONDS(3 * l->header_timeout);
+		return c->paused || (c->route->flags & ROUTE_SLOW) ? 0 : c->since + SECONDS(3 * l->header_timeout);
 	case CONN_CLOSE:
 		return c->shut ? c->since + CONN_LINGER_NS : 0;
 	default:
@@ -136,7 +136,7 @@ void conn_update(struct conn *c)
 	set_watched(c, c->blocked || c->warm || !(events & EV_READ));
 	int64_t deadline = deadline_of(c);
 	arm(c, deadline);
-	assert(events || deadline || c->dirty || c->state == CONN_HANDLER || c->state == CONN_STREAM);
+	assert(events || deadline || c->dirty || c->paused || c->state == CONN_HANDLER || c->state == CONN_STREAM);
 }
 
 static void on_io(struct ev_loop *loop, struct ev_io *w, int revents)
@@ -190,6 +190,8 @@ void net_flush(struct net *n)
 	for (size_t turn = n->dirty_count; turn > 0 && n->dirty; turn--) {
 		struct conn *c = n->dirty;
 		clean(c);
+		if (c->waiting)
+			conn_serve(c);
 		conn_flush(c);
 		if (c->state != CONN_DEAD)
 			conn_resume(c);
@@ -202,6 +204,7 @@ static void before_sleep(struct ev_loop *loop, struct ev_prepare *w, int revents
 {
 	(void)revents;
 	struct net *n = w->data;
+	n->served_ns = 0;
 	net_flush(n);
 	if (n->dirty)
 		ev_idle_start(loop, &n->again);
@@ -286,16 +289,22 @@ size_t net_conn_count(const struct net *n)
 	return n->conn_count;
 }
 
+bool net_evict(struct net *n)
+{
+	if (!n->idle)
+		return false;
+	conn_kill(n->idle);
+	return true;
+}
+
 // Room for one more: 0 and *RESERVE, or -EUSERS.
 static int make_room(struct net *n, bool *reserve)
 {
 	*reserve = false;
 	if (n->conn_count - n->reserve_count < n->limits.max_conns)
 		return 0;
-	if (n->idle) {
-		conn_kill(n->idle);
+	if (net_evict(n))
 		return 0;
-	}
 	*reserve = true;
 	if (n->reserve_count < NET_RESERVE)
 		return 0;

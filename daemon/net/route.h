@@ -17,6 +17,8 @@ enum route_flags {
 	ROUTE_OPEN = 1 << 0,   // no access token needed
 	ROUTE_VITAL = 1 << 1,  // served beyond the connection limit and while the sandbox ends
 	ROUTE_PREFIX = 1 << 2, // PATH ends in '/' and matches whatever follows it (not nothing)
+	ROUTE_STREAM = 1 << 3, // the handler is called at the head and takes the body itself: conn_body_sink
+	ROUTE_SLOW = 1 << 4,   // its body may pause for any time
 };
 
 typedef void route_handler(void *ctx, struct conn *c);
@@ -35,6 +37,14 @@ struct route_table {
 	const char *error_type; // Content-Type of an error body
 	// Appends the body for an error in the surface's shape.
 	void (*error_body)(struct buf *out, const struct err *e);
+	// Optional, for a surface whose rules are its own. FIND is asked instead of route_find, with the same results; it guards the
+	// token too (its routes are ROUTE_OPEN then).
+	const struct route *(*find)(
+		const struct route_table *t, const struct http_head *head, struct err *e, const char **allow);
+	// Instead of error_type and error_body: a whole error answer, all its header lines but the length. HEAD is empty if none could
+	// be read; EXTRA is a header line or NULL. Returns the status.
+	int (*error)(const struct http_head *head, const struct err *e, const char *extra, struct buf *lines,
+		struct buf *body);
 };
 
 // The route for a head: NULL with E filled and *ALLOW set to a header line ("Allow: GET, POST\r\n", static or NULL).

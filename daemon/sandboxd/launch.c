@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #define TIMEOUT_MAX 1e9
-#define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 static int out_of_memory(struct err *e)
 {
@@ -27,7 +26,7 @@ static void default_env(struct launch *l, const struct sandboxd *s)
 	const struct config *cfg = s->config;
 	if (l->spec.kind == PROC_TERMINAL)
 		env_put(&l->env, "TERM", "xterm-256color");
-	char *path = join(cfg->workspace, "/.venv/bin:", DEFAULT_PATH);
+	char *path = join(cfg->workspace, "/.venv/bin:", LAUNCH_PATH);
 	char *venv = join(cfg->workspace, "/", ".venv");
 	if (path && venv) {
 		env_put(&l->env, "PATH", path);
@@ -37,9 +36,7 @@ static void default_env(struct launch *l, const struct sandboxd *s)
 	}
 	free(path);
 	free(venv);
-	env_put(&l->env, "HOME", l->user.home);
-	env_put(&l->env, "USER", l->user.name);
-	env_put(&l->env, "LOGNAME", l->user.name);
+	launch_env_user(&l->env, &l->user);
 	env_put(&l->env, "SHELL", l->user.shell);
 	const char *lang = getenv("LANG");
 	if (lang)
@@ -66,19 +63,23 @@ static int request_env(struct launch *l, struct err *e)
 		if (strlen(key) + n + 2 > LAUNCH_STRING_MAX)
 			return err_sys(e, -E2BIG, "env %.64s", key);
 		int rc = env_set(&l->env, key, strlen(key), json_string_value(value), n);
+		if (rc == 0)
+			rc = env_set(&l->own_env, key, strlen(key), json_string_value(value), n);
 		if (rc == -EINVAL)
 			return err_set(e, ERR_INVALID_ARGUMENT, "env %.64s: invalid name or value", key);
 		if (rc < 0)
 			return err_sys(e, rc, "env");
 	}
-	return env_list(&l->env) ? 0 : out_of_memory(e);
+	return env_list(&l->env) && env_list(&l->own_env) ? 0 : out_of_memory(e);
 }
 
 static int request_cwd(struct launch *l, const struct sandboxd *s, struct err *e)
 {
 	const char *dir = "";
-	if (jsonr_str(l->doc, "workdir", 0, &dir, NULL, e) < 0)
+	int rc = jsonr_str(l->doc, "workdir", 0, &dir, NULL, e);
+	if (rc < 0)
 		return -1;
+	l->asked.cwd = rc > 0 ? dir : NULL;
 	if (*dir == '/')
 		l->cwd = strdup(dir);
 	else
@@ -118,6 +119,9 @@ int launch_common(struct launch *l, const struct sandboxd *s, struct err *e)
 	l->spec.run.env = env_list(&l->env);
 	l->spec.run.cwd = l->cwd;
 	l->spec.run.user = &l->user;
+	l->asked.argv = l->spec.run.argv;
+	l->asked.env = env_list(&l->own_env);
+	l->spec.asked = &l->asked;
 	return 0;
 }
 
@@ -125,6 +129,7 @@ int launch_open(struct launch *l, struct conn *c, struct err *e)
 {
 	memset(l, 0, sizeof *l);
 	env_init(&l->env);
+	env_init(&l->own_env);
 	l->doc = sandboxd_json(c, e);
 	if (l->doc)
 		return 0;
@@ -197,6 +202,7 @@ void launch_release(struct launch *l)
 {
 	jsonr_free(l->doc);
 	env_release(&l->env);
+	env_release(&l->own_env);
 	user_release(&l->user);
 	free(l->cwd);
 	free(l->list);

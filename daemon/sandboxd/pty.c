@@ -85,7 +85,6 @@ static int bad_argv(struct err *e)
 static int request_argv(struct launch *l, struct err *e)
 {
 	const json_t *argv = json_object_get(l->doc, "argv");
-	struct buf line;
 	size_t count = json_array_size(argv), i; // 0 for what is no array
 	json_t *v;
 	if (!count)
@@ -93,21 +92,15 @@ static int request_argv(struct launch *l, struct err *e)
 	l->list = calloc(count + 1, sizeof *l->list);
 	if (!l->list)
 		return err_sys(e, -ENOMEM, "argv");
-	buf_init(&line, 0);
 	json_array_foreach(argv, i, v)
 	{
 		const char *text = json_string_value(v);
 		size_t n = text ? json_string_length(v) : 0;
-		if (!text || memchr(text, '\0', n) || n + 1 > LAUNCH_STRING_MAX) {
-			buf_release(&line);
+		if (!text || memchr(text, '\0', n) || n + 1 > LAUNCH_STRING_MAX)
 			return text && n + 1 > LAUNCH_STRING_MAX ? err_sys(e, -E2BIG, "argv") : bad_argv(e);
-		}
 		l->list[i] = text;
-		if (i)
-			buf_byte(&line, ' ');
-		buf_append(&line, text, n);
 	}
-	l->line = buf_take(&line, NULL);
+	l->line = launch_line(l->list);
 	return l->line ? 0 : err_sys(e, -ENOMEM, "argv");
 }
 

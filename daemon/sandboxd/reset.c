@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST /workspace/reset: first everything that runs below the daemon is killed and waited for, then every entry of the workspace goes, in
 // slices. It goes on without its client; a second request meanwhile shares the result.
-#include "daemon/core/tree.h"
 #include "daemon/core/walk.h"
 #include "daemon/core/watch.h"
 #include "daemon/io.h"
@@ -17,6 +16,7 @@
 #include <utlist.h>
 
 #define LOOK_S 0.005
+#define AGAIN_LOOKS 20
 // Whatever a KILL has not ended by then hangs in the kernel.
 #define KILL_NS ((int64_t)5000000000)
 
@@ -31,7 +31,8 @@ struct reset {
 	struct workspace *ws;
 	ev_timer look; // while processes are waited for
 	int64_t until; // and how long
-	bool alive;    // some did not end
+	unsigned looks;
+	bool alive; // some did not end
 	struct walk_remove *remove;
 	struct waiter *waiters;
 };
@@ -178,14 +179,15 @@ static void on_look(struct ev_loop *loop, ev_timer *w, int revents)
 {
 	(void)loop, (void)revents;
 	struct reset *r = w->data;
-	procs_reap(r->ws->sandboxd->procs);
-	if (procs_childless(r->ws->sandboxd->procs)) {
+	struct procs *procs = r->ws->sandboxd->procs;
+	procs_reap(procs);
+	if (procs_childless(procs) && !procs_strays(procs)) {
 		begin_remove(r);
 	} else if (io_mono_ns() > r->until) {
 		r->alive = true;
 		begin_remove(r);
-	} else {
-		tree_signal_all(getpid(), SIGKILL);
+	} else if (++r->looks % AGAIN_LOOKS == 0) {
+		procs_signal_all(procs, SIGKILL); // what was being born
 	}
 }
 
@@ -212,7 +214,7 @@ static void begin(struct reset *r)
 	transcripts_drop(ws);
 	background_drop(ws);
 	watches_end_below(ws->sandboxd->watches, ws->sandboxd->config->workspace);
-	tree_signal_all(getpid(), SIGKILL);
+	procs_signal_all(ws->sandboxd->procs, SIGKILL);
 	ev_timer_again(ws->loop, &r->look);
 }
 

@@ -37,6 +37,8 @@ struct launch {
 	char *line;
 	json_t *doc;
 	struct env env;
+	struct env own_env; // what the request alone sets
+	struct asked asked;
 	struct user user;
 	char *cwd;
 };

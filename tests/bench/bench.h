@@ -35,14 +35,26 @@ struct row {
 	int rounds;
 };
 
+// What happens while /health is asked; in the order in which it is measured.
+enum health_case { HEALTH_QUIET, HEALTH_LIST, HEALTH_REMOVE, HEALTH_WRITE, HEALTH_READ, HEALTH_STREAM, HEALTH_CASES };
+
+struct health {
+	double p50[ROUNDS_MAX], p99[ROUNDS_MAX], max[ROUNDS_MAX]; // us
+	double load[ROUNDS_MAX];                                  // s, for one
+	int rounds;
+};
+
 struct bench {
 	const char *celld;
 	const char *dir;
+	const char *room; // another directory, in memory if there is room
 	bool quick;
+	bool only_health;
 	int rounds;
 	int wrong; // results that were not what they should be
 	struct sandbox box;
 	struct row row[ROWS];
+	struct health health[HEALTH_CASES];
 };
 
 void bench_floor(struct bench *b, enum row_id id, double v);
@@ -58,6 +70,12 @@ void bench_idle(struct bench *b);
 void bench_exec(struct bench *b);
 void bench_flight(struct bench *b);
 void bench_stream(struct bench *b);
+void bench_health(struct bench *b); // with a celld of its own in the room
+
+void bench_health_print(struct bench *b);
+// A new directory on tmpfs if there is room for the loads of bench_health, else in /tmp: DIR, or NULL with errno.
+const char *bench_room_make(char *dir, size_t n);
+void bench_room_remove(const char *dir);
 
 // CPU seconds that PID has used so far, user and system.
 double bench_cpu(pid_t pid);

@@ -122,6 +122,28 @@ START_TEST(crash_takes_the_sandbox_along)
 END_TEST
 
 // Ends of the old daemon's commands are init's to reap.
+// The commands of the dead daemon are the new one's to end, or the next tenant has them.
+START_TEST(reset_spares_what_a_dead_daemon_started)
+{
+	struct testd *d = start_with_init(NULL);
+	struct resp r = {0};
+	struct sse *s =
+		sse_exec(d, "trap '' TERM HUP PIPE; echo up; while :; do echo x >leak; sleep 1019 & sleep .05; done");
+	sse_until(s, FRAME_STDOUT, "up\n", NULL, 5000);
+	pid_t old = kill_daemon(d, SIGKILL);
+	await_new_daemon(d, old, 3000);
+	pid_t init = d->init;
+	req(d, "POST", "/workspace/reset", NULL, &r);
+	ck_assert_int_eq(r.status, 200);
+	ck_assert_int_eq(d_count_cmdline(d, "sleep 1019", NULL), 0);
+	ck_assert_str_eq(j_str(run(d, "sleep .2; ls", &r), "stdout"), "");
+	ck_assert(pid_alive(init));
+	resp_release(&r);
+	sse_close(s);
+	d_finish(d);
+}
+END_TEST
+
 START_TEST(commands_of_a_dead_daemon_become_zombies)
 {
 	struct testd *d = start_with_init(NULL);
@@ -243,6 +265,7 @@ Suite *crash_suite(void)
 	Suite *s = suite_create("crash");
 	TCase *tc = h_tcase(s, "restart", 30);
 	tcase_add_loop_test(tc, crash_takes_the_sandbox_along, 0, (int)(sizeof deaths / sizeof *deaths));
+	tcase_add_test(tc, reset_spares_what_a_dead_daemon_started);
 	tcase_add_test(tc, commands_of_a_dead_daemon_become_zombies);
 	tcase_add_test(tc, crash_loop_spins_or_wears_init_out);
 	tcase_add_test(tc, connection_in_the_pause_is_refused);

@@ -185,16 +185,15 @@ START_TEST(lack_of_descriptors_ends_the_daemon)
 		}
 		ck_assert_msg(refused || spare > 0, "no descriptor was missing");
 		struct client *late = spare ? NULL : client_connect(d);
-		if (late) {
+		if (late) { // the idle one makes room for it
 			client_request(late, "GET", "/health", NULL, NULL, 0);
-			ck_assert(client_silent(late, 150));
-		}
-		(void)set_limit(d->daemon, RLIMIT_NOFILE, old);
-		if (late) {
 			client_response(late, &r);
 			ck_assert_int_eq(r.status, 204);
+			ck_assert(client_wait_eof(c, 1000));
+			client_close(c);
+			c = late;
 		}
-		client_close(late);
+		(void)set_limit(d->daemon, RLIMIT_NOFILE, old);
 		ck_assert_str_eq(j_str(run(d, "echo b", &r), "stdout"), "b\n");
 	}
 	ck_assert_msg(wait_until(no_commands, d, 3000), "a command is left");
@@ -249,6 +248,34 @@ START_TEST(low_descriptor_limit_ends_the_daemon)
 	resp_release(&kill);
 	ck_assert(wait_until(no_commands, d, 3000));
 	ck_assert_str_eq(j_str(run(d, "echo b", &r), "stdout"), "b\n");
+	resp_release(&r);
+	d_finish(d);
+}
+END_TEST
+
+// Idle connections must not keep the last descriptors from a new one.
+START_TEST(idle_connections_lock_health_out)
+{
+	enum { COMMANDS = 12, CLIENTS = 40 };
+	const struct d_opts opts = {.nofile = 64};
+	struct testd *d = d_start_opts(&opts);
+	struct client *c[COMMANDS], *idle[CLIENTS];
+	struct resp r = {0};
+	for (int i = 0; i < COMMANDS; i++) {
+		c[i] = client_connect(d);
+		client_request(c[i], "POST", "/exec/stream", NULL, "{\"command\":\"exec sleep 99\"}", 27);
+		client_response_head(c[i], &r);
+	}
+	for (int i = 0; i < CLIENTS; i++) {
+		idle[i] = client_connect(d);
+		client_request(idle[i], "GET", "/health", NULL, NULL, 0);
+		client_response(idle[i], &r);
+		ck_assert_int_eq(r.status, 204);
+	}
+	for (int i = 0; i < COMMANDS; i++)
+		client_close(c[i]);
+	for (int i = 0; i < CLIENTS; i++)
+		client_close(idle[i]);
 	resp_release(&r);
 	d_finish(d);
 }
@@ -368,6 +395,7 @@ Suite *errno_suite(void)
 	tcase_add_test(tc, long_command_ends_the_daemon);
 	tcase_add_test(tc, lack_of_descriptors_ends_the_daemon);
 	tcase_add_test(tc, low_descriptor_limit_ends_the_daemon);
+	tcase_add_test(tc, idle_connections_lock_health_out);
 	tcase_add_test(tc, lack_of_memory_ends_the_daemon);
 	if (geteuid() == 0) { // other users are needed
 		tcase_add_test(tc, forbidden_workdir_is_entered);

@@ -296,7 +296,7 @@ START_TEST(vanished_reader_stops_the_others)
 	flow_run(f, 1, 3500);
 	assert_flows(&f[0], "the reader that is left");
 	kill_command(d, pid);
-	assert_killed(f, 1, true);
+	assert_killed(f, 1, false);
 	sse_close(a);
 	flow_release(&f[0]);
 	d_finish(d);

@@ -40,6 +40,20 @@
 	X(watch) \
 	X(watch_limits) \
 	X(watch_stream) \
+	X(envd_process) \
+	X(envd_table) \
+	X(envd_streams) \
+	X(envd_input) \
+	X(envd_pty) \
+	X(envd_transport) \
+	X(envd_control) \
+	X(envd_token) \
+	X(envd_files) \
+	X(envd_upload) \
+	X(envd_upload_big) \
+	X(envd_signature) \
+	X(envd_filesystem) \
+	X(envd_watch) \
 	X(stop)
 // clang-format on
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The include order of the house: strictly down, or within one directory's group.
 #   proto < {log, io, config} < {core, net} < stream < {sandboxd, envd} < main (and init);   core, net: strangers
-#   inside proto: buf < err < text < json < the rest, each of the rest on its own
+#   inside proto: buf < err < text < {json, what protoc-c makes} < the rest, each of the rest on its own, but
+#   pbwire < pbjson and {frame, gzip} < envelope
 # Quotes are for our own headers, by their path from the root (a test may name its neighbour bare); libraries come in <>.
 function fail(what)
 {
@@ -35,6 +36,8 @@ function place(path,    parts, n, noun)
 }
 BEGIN {
 	proto["buf"] = 1; proto["err"] = 2; proto["text"] = 3; proto["json"] = 4
+	proto["process.pb-c"] = proto["filesystem.pb-c"] = 4 # what protoc-c makes
+	proto["pbjson"] = proto["envelope"] = 6
 	top["log"] = top["io"] = top["config"] = 10
 	dir["core"] = dir["net"] = 20
 	top["stream"] = 30

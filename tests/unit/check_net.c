@@ -269,6 +269,66 @@ END_TEST
 
 // --- the end ---
 
+// Forty requests whose handlers take a millisecond each, all there before the loop looks.
+START_TEST(busy_handlers_hold_up_health)
+{
+	static struct kit_client many[40], health;
+	kit_init(&kit, &kit_limits);
+	for (size_t i = 0; i < 40; i++) {
+		kit_open(&kit, &many[i], KIT_UNIX);
+		ck_assert_int_gt(send(many[i].fd, "GET /slow HTTP/1.1\r\nHost: x\r\n\r\n", 33, 0), 0);
+	}
+	kit_open(&kit, &health, KIT_UNIX);
+	ck_assert_int_gt(send(health.fd, "GET /ready HTTP/1.1\r\nHost: x\r\n\r\n", 34, 0), 0);
+	kit.handled = 0;
+	KIT_UNTIL(&kit, &health, kit_has(&health, "HTTP/1.1 200"));
+	ck_assert_msg(kit.handled < 12, "%d others were served first", kit.handled);
+	for (size_t i = 0; i < 40; i++) {
+		KIT_UNTIL(&kit, &many[i], kit_has(&many[i], "HTTP/1.1 200"));
+		kit_close(&many[i]);
+	}
+	// What waits for its turn when the end comes is refused.
+	for (size_t i = 0; i < 40; i++) {
+		kit_forget(&many[i]);
+		kit_open(&kit, &many[i], KIT_UNIX);
+		ck_assert_int_gt(send(many[i].fd, "GET /slow HTTP/1.1\r\nHost: x\r\n\r\n", 33, 0), 0);
+	}
+	kit_turn(&kit, NULL);
+	err_set(&kit.refusal, ERR_UNAVAILABLE, "ending");
+	kit.refusing = true;
+	int started = kit.handled;
+	size_t refused = 0;
+	for (size_t i = 0; i < 40; i++) {
+		KIT_UNTIL(&kit, &many[i], kit_has(&many[i], "HTTP/1.1 "));
+		refused += kit_has(&many[i], "HTTP/1.1 503");
+		kit_close(&many[i]);
+	}
+	ck_assert_int_eq(kit.handled, started);
+	ck_assert_uint_gt(refused, 0);
+	kit_close(&health);
+	kit_release(&kit);
+}
+END_TEST
+
+START_TEST(idle_connections_can_be_evicted)
+{
+	static struct kit_client a, b;
+	kit_init(&kit, &kit_limits);
+	kit_open(&kit, &a, KIT_UNIX);
+	kit_open(&kit, &b, KIT_UNIX);
+	kit_say(&kit, &a, "GET /ready HTTP/1.1\r\nHost: x\r\n\r\n");
+	KIT_UNTIL(&kit, &a, kit_has(&a, "HTTP/1.1 200"));
+	ck_assert(net_evict(kit.net)); // b: it has been idle for longer
+	KIT_UNTIL(&kit, &b, b.eof);
+	ck_assert(!a.eof);
+	ck_assert(net_evict(kit.net));
+	ck_assert(!net_evict(kit.net));
+	kit_close(&a);
+	kit_close(&b);
+	kit_release(&kit);
+}
+END_TEST
+
 START_TEST(drain_lets_answers_out)
 {
 	setup_limits(10, 20, 100);
@@ -373,7 +433,8 @@ Suite *net_suite(void)
 	const TTest *const tests[] = {longest_idle_makes_room, reserve_serves_vital_routes, reserve_is_bounded,
 		all_in_use_is_an_error, dripping_head_is_408, stalled_body_is_408, idle_connection_is_closed_silently,
 		no_deadline_while_the_handler_has_it, bytes_that_wait_beat_the_deadline, slow_but_alive_is_waited_for,
-		vanished_peer_is_noticed, drain_lets_answers_out, free_tells_everybody, every_allocation_may_fail};
+		vanished_peer_is_noticed, busy_handlers_hold_up_health, idle_connections_can_be_evicted,
+		drain_lets_answers_out, free_tells_everybody, every_allocation_may_fail};
 	Suite *s = suite_create("net");
 	TCase *tc = tcase_create("net");
 	tcase_set_timeout(tc, 60);

@@ -27,7 +27,7 @@ struct fix {
 	char dir[64], path[256];
 	enum spawn_step step;
 	char path_line[512];
-	char out[8192];
+	char out[8192], err[2048];
 	int status;
 };
 
@@ -91,14 +91,20 @@ static size_t open_fds(void)
 // Runs the spec; its output, and its status, are in F. The result is spawn_run's.
 static int run(struct fix *f)
 {
-	int out[2], pidfd = -1;
+	int out[2], err[2], pidfd = -1;
 	pid_t pid = -1;
 	ck_assert_int_eq(io_pipe(out), 0);
+	ck_assert_int_eq(io_pipe(err), 0);
 	f->spec.fd[1] = out[1];
+	int given = f->spec.fd[2];
+	if (given == -1)
+		f->spec.fd[2] = err[1];
 	f->step = (enum spawn_step)99;
 	int rc = spawn_run(&f->base, &f->spec, &pid, &pidfd, &f->step);
 	close(out[1]);
+	close(err[1]);
 	f->spec.fd[1] = -1;
+	f->spec.fd[2] = given;
 	if (rc == 0) {
 		ck_assert_int_eq(f->step, SPAWN_NONE);
 		ck_assert_int_eq(fcntl(pidfd, F_GETFD), FD_CLOEXEC);
@@ -107,6 +113,8 @@ static int run(struct fix *f)
 		while (n < sizeof f->out - 1 && (got = io_read(out[0], f->out + n, sizeof f->out - 1 - n)) > 0)
 			n += (size_t)got;
 		f->out[n] = '\0';
+		got = io_read(err[0], f->err, sizeof f->err - 1); // what is said at once
+		f->err[got > 0 ? got : 0] = '\0';
 		siginfo_t si;
 		ck_assert_int_eq(waitid(P_PIDFD, (id_t)pidfd, &si, WEXITED | WNOWAIT), 0);
 		ck_assert_int_eq(si.si_pid, pid);
@@ -116,6 +124,7 @@ static int run(struct fix *f)
 		ck_assert_msg(pid == -1 && pidfd == -1, "set though it failed");
 	}
 	close(out[0]);
+	close(err[0]);
 	ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1); // no child, dead or alive
 	ck_assert_int_eq(errno, ECHILD);
 	return rc;
@@ -464,6 +473,64 @@ START_TEST(who_is_not_root_stays_who_it_is)
 }
 END_TEST
 
+// What the child says goes to its output here.
+static void assert_said(struct fix *f, const char *program, int code, const char *why)
+{
+	char text[400];
+	f->spec.like_shell = f->spec.even_priority = true;
+	f->argv[1] = "a";
+	int rc = run_program(f, program);
+	ck_assert_msg(rc == 0, "%s: %d", program, rc);
+	ck_assert_msg(WIFEXITED(f->status) && WEXITSTATUS(f->status) == code, "%s: %x", program, (unsigned)f->status);
+	snprintf(text, sizeof text, "'%s': %s\n", program, why ? why : "");
+	ck_assert_str_eq(f->err, why ? text : "");
+}
+
+START_TEST(like_a_shell_what_cannot_run_is_the_commands_own_end)
+{
+	struct fix f;
+	fix_init(&f);
+	assert_said(&f, "no-such-command", 127, "No such file or directory");
+	assert_said(&f, "/no/such/command", 127, "No such file or directory");
+	assert_said(&f, "", 127, "No such file or directory");
+	assert_said(&f, "/", 126, "Permission denied");
+	put_file(&f, "plain", "exit 3\n", 0644);
+	assert_said(&f, in_dir(&f, "plain"), 126, "Permission denied");
+	put_file(&f, "bad", "#!/nope/sh\n", 0755);
+	assert_said(&f, in_dir(&f, "bad"), 127, "No such file or directory");
+	put_file(&f, "empty", "", 0755);
+	assert_said(&f, in_dir(&f, "empty"), 0, NULL);
+	put_file(&f, "script", "echo $0 $1; exit 5\n", 0755);
+	assert_said(&f, in_dir(&f, "script"), 5, NULL);
+	snprintf(f.path_line, sizeof f.path_line, "%s a\n", f.path);
+	ck_assert_str_eq(f.out, f.path_line);
+	fix_release(&f);
+}
+END_TEST
+
+START_TEST(like_a_shell_but_what_is_too_long_is_told)
+{
+	struct fix f;
+	char *big = malloc(200000);
+	fix_init(&f);
+	ck_assert_ptr_nonnull(big);
+	memset(big, 'x', 199999);
+	big[199999] = '\0';
+	f.spec.like_shell = true;
+	f.argv[1] = big;
+	ck_assert_int_eq(run_program(&f, "/bin/true"), -E2BIG);
+	ck_assert_int_eq(f.step, SPAWN_EXEC);
+	// A program with such a name is not found, and says so in short.
+	f.argv[1] = NULL;
+	big[60000] = '\0';
+	ck_assert_int_eq(run_program(&f, big), 0);
+	ck_assert_int_eq(WEXITSTATUS(f.status), 127);
+	ck_assert_uint_lt(strlen(f.err), 1200);
+	free(big);
+	fix_release(&f);
+}
+END_TEST
+
 Suite *spawn_suite(void)
 {
 	Suite *s = suite_create("spawn");
@@ -483,5 +550,7 @@ Suite *spawn_suite(void)
 	tcase_add_test(t, failures_leave_nothing);
 	tcase_add_test(t, another_user);
 	tcase_add_test(t, who_is_not_root_stays_who_it_is);
+	tcase_add_test(t, like_a_shell_what_cannot_run_is_the_commands_own_end);
+	tcase_add_test(t, like_a_shell_but_what_is_too_long_is_told);
 	return s;
 }

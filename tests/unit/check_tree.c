@@ -186,11 +186,11 @@ START_TEST(all_is_everything_but_self)
 	static const int sigs[] = {SIGTERM, SIGKILL};
 	struct family f = {0};
 	family_start(&f);
-	ck_assert_int_eq(tree_signal_all(f.self, sigs[_i]), ROLES);
+	ck_assert_int_eq(tree_signal_all(f.self, 0, sigs[_i]), ROLES);
 	for (int i = 0; i < ROLES; i++)
 		check_ended_by(f.pid[i], sigs[_i]);
 	ck_assert_int_eq(waitpid(-1, NULL, 0), -1);
-	ck_assert_int_eq(tree_signal_all(f.self, sigs[_i]), 0);
+	ck_assert_int_eq(tree_signal_all(f.self, 0, sigs[_i]), 0);
 	family_end(&f);
 }
 END_TEST

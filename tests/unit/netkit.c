@@ -137,7 +137,19 @@ static void on_stream2(void *ctx, struct conn *c)
 	begin(c, &((struct kit *)ev_userdata(conn_loop(c)))->source[1]);
 }
 
+// Takes its time, as starting a command does.
+static void on_slow(void *ctx, struct conn *c)
+{
+	(void)ctx;
+	struct kit *k = ev_userdata(conn_loop(c));
+	k->handled++;
+	for (double end = kit_time() + 0.001; kit_time() < end;)
+		;
+	conn_reply(c, 200, NULL, NULL, NULL);
+}
+
 static const struct route routes[] = {
+	{ROUTE_GET, "/slow", on_slow, ROUTE_OPEN},
 	{ROUTE_GET, "/ready", on_ready, ROUTE_OPEN | ROUTE_VITAL},
 	{ROUTE_GET, "/plain", on_ready, ROUTE_OPEN},
 	{ROUTE_GET | ROUTE_POST, "/secret", on_ready, 0},
@@ -156,7 +168,12 @@ static void error_body(struct buf *out, const struct err *e)
 	buf_printf(out, "{\"error\":\"%s\",\"retryable\":%s}", e->msg, e->retryable ? "true" : "false");
 }
 
-const struct route_table kit_table = {routes, sizeof(routes) / sizeof(routes[0]), NULL, "application/json", error_body};
+const struct route_table kit_table = {
+	.routes = routes,
+	.count = sizeof(routes) / sizeof(routes[0]),
+	.error_type = "application/json",
+	.error_body = error_body,
+};
 
 const struct net_limits kit_limits = {
 	.max_body = 4096,

@@ -17,6 +17,13 @@
 	X(json) \
 	X(jsonw) \
 	X(frame) \
+	X(gzip) \
+	X(envelope) \
+	X(pbwire) \
+	X(pbjson) \
+	X(pbjson_out) \
+	X(sign) \
+	X(multipart) \
 	X(io) \
 	X(log) \
 	X(listener) \
@@ -31,6 +38,8 @@
 	X(journal) \
 	X(hooks) \
 	X(proc_io) \
+	X(proc_stdin) \
+	X(launch) \
 	X(slice) \
 	X(json_scan) \
 	X(walk) \
@@ -41,8 +50,13 @@
 	X(watch) \
 	X(watch_limits) \
 	X(conn) \
+	X(conn_body) \
+	X(envd_files) \
+	X(envd_entry) \
 	X(net) \
-	X(route)
+	X(route) \
+	X(control) \
+	X(rpc)
 // clang-format on
 
 #define UNIT_DECLARE(module) Suite *module##_suite(void);
