@@ -268,6 +268,11 @@ static bool own_namespace(const struct procs *t)
 	return t->limits.init == 1 || getpid() == 1;
 }
 
+void procs_hold(struct procs *t, bool held)
+{
+	t->held = held;
+}
+
 void procs_signal_all(const struct procs *t, int sig)
 {
 	if (own_namespace(t)) {
@@ -375,6 +380,8 @@ int proc_start(struct procs *t, const struct proc_spec *spec, struct proc **out,
 	*step = SPAWN_PREPARE;
 	if (t->living_count >= t->limits.max_procs)
 		return -EUSERS;
+	if (t->held)
+		return -EBUSY;
 	struct proc *p = proc_new(t, spec);
 	if (!p)
 		return -ENOMEM;

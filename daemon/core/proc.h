@@ -82,6 +82,8 @@ struct proc *procs_tagged(const struct procs *t, const char *tag);
 
 // TERM to every command's tree and all else that runs below the daemon; procs_alone says when they are gone.
 void procs_terminate(struct procs *t);
+// While HELD nothing can be started: the workspace is being emptied.
+void procs_hold(struct procs *t, bool held);
 // Sends SIG to all that runs in the sandbox, what an earlier daemon left behind too, but not to celld itself.
 void procs_signal_all(const struct procs *t, int sig);
 // True while something that an earlier daemon left behind lives.
@@ -91,7 +93,7 @@ void procs_forget(struct procs *t);
 // Marks all that still live as stopped (their readers find the end) and kills everything below the daemon.
 void procs_kill_all(struct procs *t);
 
-// Starts one. 0, or negative errno with *STEP set (-EUSERS: max_procs). *OUT is borrowed.
+// Starts one. 0, or negative errno with *STEP set (-EUSERS: max_procs; -EBUSY: held). *OUT is borrowed.
 int proc_start(struct procs *t, const struct proc_spec *spec, struct proc **out, enum spawn_step *step);
 pid_t proc_pid(const struct proc *p);
 enum proc_state proc_state(const struct proc *p);

@@ -79,6 +79,7 @@ struct procs {
 	struct proc *by_pid;
 	struct proc *living, *ended;
 	size_t living_count, ended_count, ended_memory;
+	bool held;    // nothing may be started
 	size_t timed; // living ones with a deadline
 	struct proc_drain *drains;
 	struct proc_ending *endings;

@@ -120,6 +120,7 @@ static void finish(struct reset *r, int rc)
 	const char *path;
 	uint64_t removed = r->remove ? walk_remove_count(r->remove) : 0;
 	rc = left(r, rc, &path);
+	procs_hold(ws->sandboxd->procs, false);
 	bool alive = r->alive && rc == -EBUSY;
 	if (rc < 0)
 		log_error("reset", "%s: %s", path, strerror(-rc));
@@ -214,6 +215,7 @@ static void begin(struct reset *r)
 	transcripts_drop(ws);
 	background_drop(ws);
 	watches_end_below(ws->sandboxd->watches, ws->sandboxd->config->workspace);
+	procs_hold(ws->sandboxd->procs, true);
 	procs_signal_all(ws->sandboxd->procs, SIGKILL);
 	ev_timer_again(ws->loop, &r->look);
 }
