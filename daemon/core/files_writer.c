@@ -149,6 +149,7 @@ static int open_old(struct files_writer *w, const struct files_write *spec)
 	if ((st.st_mode & S_IFMT) != (w->old.st_mode & S_IFMT))
 		return -EINVAL;
 	w->old = st;
+	w->give = w->give && !device; // who writes to /dev/null does not come to own it
 	if (device)
 		w->way = WAY_DEVICE;
 	else if (spec->append)

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -24,6 +26,7 @@ struct job {
 	size_t n; // bytes to feed
 	bool append;
 	bool unsized;
+	bool give;    // an old file changes its owner
 	bool give_up; // no commit
 };
 
@@ -35,6 +38,7 @@ static int write_file(const struct job *j)
 	struct files_writer *w;
 	struct files_write spec = {.path = j->path,
 		.append = j->append,
+		.give = j->give,
 		.size = j->unsized ? -1 : (int64_t)j->n,
 		.owner = geteuid() == 0 ? (struct files_owner){54501, 54502}
 					: (struct files_owner){geteuid(), getegid()}};
@@ -234,6 +238,12 @@ START_TEST(targets_that_are_no_files)
 	ck_assert_int_eq(write_n("/proc/nothing/x", 'x', 3), -ENOENT);
 	ck_assert_int_eq(write_n("/dev/null", 'x', BIG), 0);
 	ck_assert_int_eq(write_n("/dev/full", 'x', 3), -ENOSPC);
+	struct stat st;
+	if (geteuid() == 0 && mknod("zero", S_IFCHR | 0666, makedev(1, 5)) == 0) { // a device keeps its owner
+		ck_assert_int_eq(write_file(&(struct job){.path = "zero", .c = 'x', .n = 3, .give = true}), 0);
+		ck_assert_int_eq(stat("zero", &st), 0);
+		ck_assert_uint_eq(st.st_uid, 0);
+	}
 	tk_assert_file("f", "old");
 	ck_assert_int_eq(tk_fds(), fds);
 	tk_release(&t);
