@@ -346,11 +346,15 @@ int net_add_take(struct net *n, int fd, const struct route_table *table)
 void net_drain(struct net *n)
 {
 	n->draining = true;
+	const struct err *refused = n->hooks.refuse ? n->hooks.refuse(n->hooks.arg) : NULL;
 	struct conn *c, *next;
 	DL_FOREACH_SAFE(n->conns, c, next)
 	{
 		if (c->idle) {
 			conn_kill(c);
+		} else if (c->state == CONN_BODY && refused) {
+			conn_fail(c, refused, NULL); // the rest of the request would come too late
+			conn_update(c);
 		} else if (c->state == CONN_IDLE && buf_len(&c->in) == 0) {
 			conn_enter(c, CONN_CLOSE);
 			conn_dirty(c);

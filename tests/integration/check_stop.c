@@ -319,6 +319,27 @@ START_TEST(daemonized_grandchild_outlives_the_sandbox)
 }
 END_TEST
 
+// A request that is only half there when the sandbox ends.
+START_TEST(half_a_request_gets_no_answer)
+{
+	static const char half[] = "POST /exec HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"command\":";
+	struct testd *d = d_start();
+	struct client *c = client_connect(d);
+	struct resp r = {0};
+	ck_assert(client_send_str(c, half));
+	req(d, "GET", "/health", NULL, &r); // by now it has been read
+	d_signal(d, SIGTERM);
+	client_response(c, &r);
+	json_t *o = assert_error(&r, 503, "unavailable");
+	ck_assert(j_bool(o, "retryable"));
+	ck_assert_str_eq(j_str(o, "reason"), "sandbox_terminating");
+	ck_assert_int_eq(d_wait(d, 3000), 0);
+	client_close(c);
+	resp_release(&r);
+	d_finish(d);
+}
+END_TEST
+
 START_TEST(port_stays_taken)
 {
 	struct testd *d = d_start();
@@ -348,6 +369,7 @@ Suite *stop_suite(void)
 	tcase_add_loop_test(tc, idle_daemon_ignores_the_signal, 0, 2 * STOPS);
 	tcase_add_loop_test(tc, sleeping_command_delays_the_end, 0, STOPS);
 	tcase_add_loop_test(tc, daemonized_grandchild_outlives_the_sandbox, 0, 8);
+	tcase_add_test(tc, half_a_request_gets_no_answer);
 	tcase_add_test(tc, port_stays_taken);
 	tc = h_tcase(s, "streams", 20);
 	tcase_add_test(tc, command_that_ends_in_time_loses_its_code);
