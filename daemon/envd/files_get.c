@@ -274,8 +274,7 @@ static int answer_coded(struct get *g)
 {
 	struct download *d = g->d;
 	const char *type = files_type_of_name(g->path);
-	buf_printf(
-		&g->lines, "Content-Encoding: gzip\r\nContent-Type: %s\r\n", type ? type : "application/octet-stream");
+	size_t before = buf_len(&g->lines);
 	if (files_gzip_init(&d->gzip) < 0)
 		return no_memory(g);
 	d->coded = true;
@@ -284,10 +283,15 @@ static int answer_coded(struct get *g)
 		got = put_coded(d, &d->ready);
 	if (got == CONN_PULL_ABORT)
 		return err_sys(&g->err, -EIO, "error reading file '%s'", g->path);
-	if (got == CONN_PULL_MORE)
-		return begin(g, 200, -1, &coded);
-	d->left = 0; // all of it is ready
-	return begin(g, 200, (int64_t)buf_len(&d->ready), &plain);
+	buf_printf(
+		&g->lines, "Content-Encoding: gzip\r\nContent-Type: %s\r\n", type ? type : "application/octet-stream");
+	bool whole = got != CONN_PULL_MORE;
+	if (whole)
+		d->left = 0; // all of it is ready
+	int rc = begin(g, 200, whole ? (int64_t)buf_len(&d->ready) : -1, whole ? &plain : &coded);
+	if (rc < 0 && !buf_failed(&g->lines))
+		buf_truncate(&g->lines, before); // they are not an error's
+	return rc;
 }
 
 static void several(struct get *g, int64_t *length)

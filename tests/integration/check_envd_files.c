@@ -298,6 +298,23 @@ START_TEST(kernel_files_come_empty)
 END_TEST
 
 // A file that becomes shorter meanwhile cannot come whole, and must not seem to.
+// The error is not in the coding that the file would have had.
+START_TEST(failed_read_is_called_gzip)
+{
+	if (!fs_home())
+		return;
+	struct testd *d = start();
+	struct resp r = {0};
+	get(d, "/files?path=/proc/self/mem", "Accept-Encoding: gzip\r\n", &r);
+	ck_assert_int_eq(r.status, 500);
+	ck_assert_ptr_null(resp_header(&r, "Content-Encoding"));
+	ck_assert_str_eq(resp_header(&r, "Content-Type"), "application/json; charset=utf-8");
+	ck_assert_int_eq(j_int(resp_json(&r), "code"), 500);
+	resp_release(&r);
+	d_finish(d);
+}
+END_TEST
+
 START_TEST(shrinking_file_seems_whole)
 {
 	if (!fs_home())
@@ -373,6 +390,7 @@ Suite *envd_files_suite(void)
 	tcase_add_test(tc, bytes_change_on_the_way);
 	tcase_add_test(tc, many_ranges_of_a_large_file);
 	tcase_add_test(tc, kernel_files_come_empty);
+	tcase_add_test(tc, failed_read_is_called_gzip);
 	tcase_add_test(tc, shrinking_file_seems_whole);
 	tcase_add_test(tc, large_download_takes_memory);
 	return s;
