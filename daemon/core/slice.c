@@ -11,12 +11,45 @@ struct slices {
 	struct slice_job *jobs; // the next one first
 	struct ev_check turn;   // once a turn, however busy the sockets are
 	struct ev_idle awake;   // keeps the loop from sleeping
+	struct ev_timer rest;
+	bool resting;
 };
+
+static bool all_gentle(const struct slices *s)
+{
+	const struct slice_job *job;
+	DL_FOREACH(s->jobs, job)
+	{
+		if (!job->gentle)
+			return false;
+	}
+	return s->jobs != NULL;
+}
+
+static void on_rested(struct ev_loop *loop, struct ev_timer *w, int revents)
+{
+	(void)revents;
+	struct slices *s = w->data;
+	ev_timer_stop(loop, w);
+	s->resting = false;
+	if (s->jobs)
+		ev_idle_start(loop, &s->awake);
+}
+
+static void rest(struct slices *s)
+{
+	s->resting = true;
+	ev_idle_stop(s->loop, &s->awake);
+	ev_timer_set(&s->rest, SLICE_REST_S, 0.);
+	ev_timer_start(s->loop, &s->rest);
+}
 
 static void on_turn(struct ev_loop *loop, struct ev_check *w, int revents)
 {
 	(void)loop, (void)revents;
 	struct slices *s = w->data;
+	if (s->resting)
+		return;
 	int64_t end = io_mono_ns() + SLICE_TURN_NS - SLICE_STEP_NS;
 	while (s->jobs) {
 		struct slice_job *job = s->jobs;
@@ -27,6 +60,8 @@ static void on_turn(struct ev_loop *loop, struct ev_check *w, int revents)
 		if (io_mono_ns() >= end)
 			break;
 	}
+	if (all_gentle(s))
+		rest(s);
 }
 
 static void on_awake(struct ev_loop *loop, struct ev_idle *w, int revents)
@@ -42,7 +77,8 @@ struct slices *slices_new(struct ev_loop *loop)
 	s->loop = loop;
 	ev_check_init(&s->turn, on_turn);
 	ev_idle_init(&s->awake, on_awake);
-	s->turn.data = s;
+	ev_timer_init(&s->rest, on_rested, SLICE_REST_S, 0.);
+	s->turn.data = s->rest.data = s;
 	return s;
 }
 
@@ -68,6 +104,8 @@ void slice_start(struct slices *s, struct slice_job *job)
 		ev_idle_start(s->loop, &s->awake);
 	}
 	DL_APPEND(s->jobs, job);
+	if (s->resting && !job->gentle)
+		on_rested(s->loop, &s->rest, 0);
 }
 
 void slice_stop(struct slice_job *job)
@@ -81,6 +119,8 @@ void slice_stop(struct slice_job *job)
 		return;
 	ev_check_stop(s->loop, &s->turn);
 	ev_idle_stop(s->loop, &s->awake);
+	ev_timer_stop(s->loop, &s->rest);
+	s->resting = false;
 }
 
 int64_t slice_until(void)

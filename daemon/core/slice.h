@@ -7,9 +7,11 @@
 #define CELLD_CORE_SLICE_H
 
 #include <ev.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define SLICE_TURN_NS INT64_C(1000000)
+#define SLICE_REST_S 0.001
 #define SLICE_STEP_NS INT64_C(500000) // what one step should take at most
 
 struct slices;
@@ -19,6 +21,9 @@ struct slice_job {
 	void (*step)(struct slice_job *job);
 	// The scheduler goes away with the job still running: frees it. Not called after slice_stop.
 	void (*drop)(struct slice_job *job);
+	// Rests for SLICE_REST_S between turns unless another job runs: for work whose after-effects the kernel must keep up with, or it
+	// does them in one go that holds everybody up (freeing inodes).
+	bool gentle;
 	struct slices *slices; // private: where it runs, NULL if it does not
 	struct slice_job *prev, *next;
 };

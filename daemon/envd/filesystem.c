@@ -232,6 +232,7 @@ static void remove_call(struct rpc *r, const ProtobufCMessage *req)
 	else if (rc < 0 && rc != -ENOENT)
 		remove_error(&e, rc, path);
 	if (path && (rc == 0 || rc == -ENOENT)) {
+		m->job.slice.gentle = true;
 		fs_job_start(&m->job, r, &ops);
 	} else {
 		rpc_error(r, &e);

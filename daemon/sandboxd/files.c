@@ -162,6 +162,7 @@ static int start_remove(const struct sandboxd *s, const json_t *doc, struct chan
 		return -1;
 	int rc = guard(s, path, "remove", e);
 	int sys = rc == 0 ? walk_remove_new(&ch->remove, path, 0) : 0;
+	ch->work.job.gentle = true;
 	if (sys < 0)
 		rc = err_sys(e, sys, "%s", path);
 	free(path);

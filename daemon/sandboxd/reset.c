@@ -168,6 +168,7 @@ static void begin_remove(struct reset *r)
 	const struct sandboxd *s = r->ws->sandboxd;
 	ev_timer_stop(r->ws->loop, &r->look);
 	int rc = walk_remove_new(&r->remove, s->config->workspace, WALK_KEEP_ROOT | WALK_KEEP_MOUNTS);
+	r->job.gentle = true;
 	if (rc == 0)
 		slice_start(s->slices, &r->job);
 	else

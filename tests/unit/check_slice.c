@@ -93,6 +93,31 @@ static void stop_other_and_free(struct slice_job *j)
 	free(job);
 }
 
+// A gentle job rests between its turns, gets through all the same, and its rest holds nobody else up.
+START_TEST(gentle_job_never_ends_or_holds_others_up)
+{
+	struct ev_loop *loop = ev_loop_new(EVFLAG_AUTO);
+	struct slices *s = slices_on(loop);
+	struct job a = job_of(count, 20), b = job_of(count, 5);
+	a.job.gentle = true;
+	slice_start(s, &a.job);
+	ev_run(loop, 0);
+	ck_assert_int_eq(a.steps, 20);
+	a.until = 1000 * 1000 * 1000;
+	slice_start(s, &a.job);
+	for (int turn = 0; turn < 4; turn++)
+		ev_run(loop, EVRUN_NOWAIT); // it rests now
+	slice_start(s, &b.job);
+	for (int turn = 0; turn < 2; turn++)
+		ev_run(loop, EVRUN_NOWAIT);
+	ck_assert_int_eq(b.steps, 5);
+	slice_stop(&a.job);
+	ev_run(loop, 0); // returns: no rest is left armed
+	slices_free(s);
+	ev_loop_destroy(loop);
+}
+END_TEST
+
 START_TEST(step_frees_its_own_job_and_others)
 {
 	struct ev_loop *loop = ev_loop_new(EVFLAG_AUTO);
@@ -201,6 +226,7 @@ Suite *slice_suite(void)
 	suite_add_tcase(s, t);
 	tcase_add_test(t, idle_scheduler_keeps_the_loop_alive);
 	tcase_add_test(t, one_job_starves_another);
+	tcase_add_test(t, gentle_job_never_ends_or_holds_others_up);
 	tcase_add_test(t, step_frees_its_own_job_and_others);
 	tcase_add_test(t, jobs_of_a_freed_scheduler_leak);
 	tcase_add_test(t, sockets_and_jobs_starve_each_other);
