@@ -81,6 +81,8 @@ void http_expect_no_body(struct http *h);
 struct http_span http_get(const struct http_head *head, const char *name);
 bool http_span_is(struct http_span s, const char *lit);        // exact
 bool http_span_is_nocase(struct http_span s, const char *lit); // ASCII, any case
+// S without the blanks and tabs around it.
+struct http_span http_span_trim(struct http_span s);
 // True if a comma-separated header NAME (all its lines) contains TOKEN, any case.
 bool http_has_token(const struct http_head *head, const char *name, const char *token);
 

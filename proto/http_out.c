@@ -41,17 +41,22 @@ static bool is_blank(char c)
 	return c == ' ' || c == '\t';
 }
 
+struct http_span http_span_trim(struct http_span s)
+{
+	while (s.n > 0 && is_blank(s.p[0]))
+		s.p++, s.n--;
+	while (s.n > 0 && is_blank(s.p[s.n - 1]))
+		s.n--;
+	return s;
+}
+
 static bool list_has(struct http_span list, const char *token)
 {
 	const char *p = list.p, *end = list.p + list.n;
 	while (p < end) {
 		const char *comma = memchr(p, ',', (size_t)(end - p));
-		const char *stop = comma ? comma : end, *last = stop;
-		while (p < last && is_blank(*p))
-			p++;
-		while (last > p && is_blank(last[-1]))
-			last--;
-		if (http_span_is_nocase((struct http_span){p, (size_t)(last - p)}, token))
+		size_t n = (size_t)((comma ? comma : end) - p);
+		if (http_span_is_nocase(http_span_trim((struct http_span){p, n}), token))
 			return true;
 		p = comma ? comma + 1 : end;
 	}

@@ -16,15 +16,6 @@ struct coding {
 	double q;
 };
 
-static struct http_span trim(struct http_span s)
-{
-	while (s.n > 0 && (s.p[0] == ' ' || s.p[0] == '\t'))
-		s.p++, s.n--;
-	while (s.n > 0 && (s.p[s.n - 1] == ' ' || s.p[s.n - 1] == '\t'))
-		s.n--;
-	return s;
-}
-
 // The part of *S up to C, which is taken off it together with C.
 static struct http_span cut(struct http_span *s, char c)
 {
@@ -34,7 +25,7 @@ static struct http_span cut(struct http_span *s, char c)
 	n += end != NULL;
 	s->p += n;
 	s->n -= n;
-	return trim(head);
+	return http_span_trim(head);
 }
 
 // The q among the parameters; 1 if there is none that can be read.

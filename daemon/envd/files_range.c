@@ -9,15 +9,6 @@
 
 // --- ranges ---
 
-static struct http_span trim(struct http_span s)
-{
-	while (s.n > 0 && (s.p[0] == ' ' || s.p[0] == '\t'))
-		s.p++, s.n--;
-	while (s.n > 0 && (s.p[s.n - 1] == ' ' || s.p[s.n - 1] == '\t'))
-		s.n--;
-	return s;
-}
-
 // A count of bytes; one that no file has is as good as the largest.
 static bool number(struct http_span s, int64_t *v)
 {
@@ -37,8 +28,8 @@ static int one_range(struct http_span spec, int64_t size, struct files_range *ou
 	const char *dash = memchr(spec.p, '-', spec.n);
 	if (!dash)
 		return FILES_RANGE_BAD;
-	struct http_span first = trim((struct http_span){spec.p, (size_t)(dash - spec.p)});
-	struct http_span last = trim((struct http_span){dash + 1, spec.n - (size_t)(dash - spec.p) - 1});
+	struct http_span first = http_span_trim((struct http_span){spec.p, (size_t)(dash - spec.p)});
+	struct http_span last = http_span_trim((struct http_span){dash + 1, spec.n - (size_t)(dash - spec.p) - 1});
 	int64_t from, to = size - 1;
 	if (first.n == 0) {
 		if (!number(last, &to))
@@ -66,7 +57,7 @@ static int all_ranges(struct http_span rest, int64_t size, struct files_range *l
 	while (rest.n > 0) {
 		const char *comma = memchr(rest.p, ',', rest.n);
 		size_t n = comma ? (size_t)(comma - rest.p) : rest.n;
-		struct http_span spec = trim((struct http_span){rest.p, n});
+		struct http_span spec = http_span_trim((struct http_span){rest.p, n});
 		n += comma != NULL;
 		rest.p += n;
 		rest.n -= n;
@@ -145,7 +136,7 @@ static int64_t date(struct http_span s)
 // True if one of the header's tags is "*".
 static bool any_tag(struct http_span s)
 {
-	s = trim(s);
+	s = http_span_trim(s);
 	return s.n > 0 && s.p[0] == '*';
 }
 
