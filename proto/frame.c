@@ -232,7 +232,7 @@ int frame_reader_feed(struct frame_reader *r, const void *p, size_t n, size_t *u
 		if (buf_failed(&r->line) || i == n)
 			return buf_failed(&r->line);
 		bool crlf = s[i] == '\r' && i + 1 < n && s[i + 1] == '\n';
-		r->cr = s[i] == '\r' && !crlf;
+		r->cr = s[i] == '\r' && i + 1 == n; // the LF of this line's end may be next
 		i += crlf ? 2 : 1;
 		*used = i;
 		if (take_line(r)) {

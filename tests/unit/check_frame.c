@@ -232,6 +232,7 @@ static const struct {
 	{BYTES("data: x\n\r\r\n\ndata: y\r\n\r\n"), "x|y|"},
 	{BYTES("data: a\ndata: b\n\ndata: c\n\n"), "a\nb|c|"},
 	{BYTES("data: a\r\ndata:\r\ndata: b\r\n\r\n"), "a\n\nb|"},
+	{BYTES("\rd\nata: y\n\ndata: x\n\n"), "x|"}, // a CR, more, and then an LF of its own
 	{BYTES("data:x\n\ndata:  x\n\ndata: x: y \n\n"), "x| x|x: y |"},
 	{BYTES("data\n\ndata:\n\ndata\ndata\n\n"), "||\n|"},
 	{BYTES(": keepalive\n\ndata: x\n\n:\n\n"), "x|"},
