@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 enum { LINKS_MAX = 40, RACES_MAX = 8 };
@@ -110,12 +111,28 @@ static int resolve(struct files_writer *w, const struct files_write *spec)
 	return rc;
 }
 
+// A file that is written in place over several turns is locked, so that no other writer mixes its bytes into it. Where there are no locks
+// it goes without.
+static void claim(const struct files_writer *w)
+{
+	(void)!flock(w->fd, LOCK_EX | LOCK_NB);
+}
+
+static bool claimed(const struct files_writer *w)
+{
+	bool busy = flock(w->fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+	if (!busy)
+		(void)!flock(w->fd, LOCK_UN);
+	return busy;
+}
+
 static int create(struct files_writer *w, const struct files_owner *owner)
 {
 	w->fd = openat(w->dir, w->base, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | FILES_OPEN, 0644);
 	if (w->fd < 0)
 		return -errno;
 	w->way = WAY_NEW;
+	claim(w);
 	int rc = fstat(w->fd, &w->old) < 0 ? -errno : 0;
 	return rc < 0 ? rc : files_give(w->fd, owner);
 }
@@ -152,6 +169,8 @@ static int open_old(struct files_writer *w, const struct files_write *spec)
 	w->give = w->give && !device; // who writes to /dev/null does not come to own it
 	if (device)
 		w->way = WAY_DEVICE;
+	else if (spec->append && claimed(w))
+		return -EAGAIN;
 	else if (spec->append)
 		w->way = WAY_APPEND;
 	else if (spec->size > (int64_t)FILES_INPLACE_MAX)
@@ -275,17 +294,32 @@ static int reserve(const struct files_writer *w, off_t size)
 	return rc;
 }
 
+// Another writer is in the middle of it, or has put another file in its place. Else its size is known as it is now.
+static bool is_taken(struct files_writer *w)
+{
+	struct stat st;
+	if (claimed(w) || stat_base(w, &st) < 0 || st.st_dev != w->old.st_dev || st.st_ino != w->old.st_ino)
+		return true;
+	w->old.st_size = st.st_size;
+	return false;
+}
+
+// 1: what is in memory is in a file beside the target, to be renamed over it.
+static int put_beside(struct files_writer *w)
+{
+	int rc = make_temp(w);
+	if (rc == 0)
+		rc = files_write_all(w->tmp, buf_data(&w->mem), buf_len(&w->mem));
+	return rc < 0 ? rc : 1;
+}
+
 static int put_memory(struct files_writer *w)
 {
 	int rc = reserve(w, (off_t)buf_len(&w->mem));
 	// Settings of /proc have no content to lose. Those of /sys say that they have; there is no file to be made beside them.
 	if (rc == -EOPNOTSUPP && w->old.st_size > 0) {
-		rc = make_temp(w);
-		if (rc == 0) {
-			rc = files_write_all(w->tmp, buf_data(&w->mem), buf_len(&w->mem));
-			return rc < 0 ? rc : 1;
-		}
-		if (w->tmp >= 0)
+		rc = put_beside(w);
+		if (rc > 0 || w->tmp >= 0)
 			return rc;
 		rc = rc == -EACCES || rc == -EPERM || rc == -EROFS ? 0 : rc;
 	} else if (rc == -EOPNOTSUPP) {
@@ -297,6 +331,8 @@ static int put_memory(struct files_writer *w)
 // The owner first: whoever watches sees that before the content.
 static int commit_memory(struct files_writer *w)
 {
+	if (is_taken(w))
+		return put_beside(w);
 	int rc = give(w, w->fd);
 	if (rc == 0)
 		rc = put_memory(w);
@@ -315,6 +351,7 @@ static int copy_back(struct files_writer *w)
 		int rc = reserve(w, st.st_size);
 		if (rc < 0 && rc != -EOPNOTSUPP)
 			return rc;
+		claim(w);
 		w->copy = malloc(COPY_MAX);
 		if (!w->copy)
 			return -ENOMEM;

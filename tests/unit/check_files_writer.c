@@ -150,6 +150,89 @@ START_TEST(cut_overwrite_changes_the_file)
 }
 END_TEST
 
+static struct files_writer *begin(const char *path, size_t size, bool append)
+{
+	struct files_writer *w;
+	struct files_write spec = {
+		.path = path, .append = append, .size = (int64_t)size, .owner = {geteuid(), getegid()}};
+	return files_writer_new(&w, &spec) == 0 ? w : NULL;
+}
+
+static void feed_n(struct files_writer *w, char c, size_t n)
+{
+	memset(piece, c, sizeof piece);
+	for (size_t left = n, some; left > 0; left -= some) {
+		some = left < PIECE ? left : PIECE;
+		ck_assert_int_eq(files_writer_feed(w, piece, some), 0);
+	}
+}
+
+static void commit(struct files_writer *w)
+{
+	int rc;
+	while ((rc = files_writer_commit(w)) == 1)
+		continue;
+	ck_assert_int_eq(rc, 0);
+	files_writer_free(w);
+}
+
+// Two at once: the file is one of the two, whichever ends first, also where neither was there before.
+static const struct {
+	bool old;
+	size_t a, b;
+} pairs[] = {{false, 40000, 30000}, {false, BIG, 30000}, {false, 30000, BIG}, {false, BIG, BIG}, {true, 40000, 30000},
+	{true, BIG, 30000}, {true, 30000, BIG}, {true, BIG, BIG}};
+
+START_TEST(two_writers_do_not_mix)
+{
+	struct tree t;
+	tk_init(&t, false);
+	int fds = tk_fds();
+	size_t na = pairs[_i].a, nb = pairs[_i].b;
+	for (int first = 0; first < 2; first++) {
+		if (pairs[_i].old)
+			ck_assert_int_eq(write_n("f", 'o', 500000), 0);
+		else
+			unlink("f");
+		struct files_writer *a = begin("f", na, false);
+		feed_n(a, 'a', na / 2);
+		struct files_writer *b = begin("f", nb, false);
+		feed_n(b, 'b', nb);
+		if (first == 0)
+			commit(b);
+		feed_n(a, 'a', na - na / 2);
+		commit(a);
+		if (first == 1)
+			commit(b);
+		char c = 0;
+		int fd = open("f", O_RDONLY | O_CLOEXEC);
+		ck_assert_int_eq(read(fd, &c, 1), 1);
+		close(fd);
+		ck_assert(c == 'a' || c == 'b');
+		tk_assert_fill("f", c, c == 'a' ? na : nb);
+		ck_assert_int_eq(tk_count("."), 1);
+	}
+	ck_assert_int_eq(tk_fds(), fds);
+	tk_release(&t);
+}
+END_TEST
+
+START_TEST(append_waits_for_a_writer)
+{
+	struct tree t;
+	tk_init(&t, false);
+	struct files_write spec = {.path = "f", .append = true, .size = 1, .owner = {geteuid(), getegid()}};
+	struct files_writer *a = begin("f", 40000, false), *b = NULL;
+	feed_n(a, 'a', 20000);
+	ck_assert_int_eq(files_writer_new(&b, &spec), -EAGAIN);
+	feed_n(a, 'a', 20000);
+	commit(a);
+	ck_assert_int_eq(write_file(&(struct job){.path = "f", .c = 'a', .n = 5, .append = true}), 0);
+	tk_assert_fill("f", 'a', 40005);
+	tk_release(&t);
+}
+END_TEST
+
 START_TEST(append_is_cut_off_with_what_others_appended)
 {
 	struct tree t;
@@ -368,6 +451,8 @@ Suite *files_writer_suite(void)
 	tcase_add_test(t, new_files);
 	tcase_add_loop_test(t, overwrite_replaces_the_file, 0, SIZES * SIZES);
 	tcase_add_loop_test(t, cut_overwrite_changes_the_file, 0, SIZES * SIZES);
+	tcase_add_loop_test(t, two_writers_do_not_mix, 0, (int)(sizeof pairs / sizeof *pairs));
+	tcase_add_test(t, append_waits_for_a_writer);
 	tcase_add_test(t, append_is_cut_off_with_what_others_appended);
 	tcase_add_test(t, temporary_file_has_a_name_of_its_own);
 	tcase_add_test(t, symlinks_are_replaced);
