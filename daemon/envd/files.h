@@ -78,6 +78,8 @@ int files_gzip_init(struct files_gzip *g);
 // Compresses N bytes into OUT, whose failure sticks; LAST: these are the last.
 void files_gzip_put(struct files_gzip *g, struct buf *out, const void *p, size_t n, bool last);
 void files_gzip_release(struct files_gzip *g);
+// True if N bytes at P, the beginning of a file, become smaller by more than a sixteenth.
+bool files_gzip_gains(const void *p, size_t n);
 
 // --- files_meta.c ---
 

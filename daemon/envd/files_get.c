@@ -11,10 +11,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PIECE ((size_t)128 * 1024)     // bytes of one read
-#define GZIP_PIECE ((size_t)32 * 1024) // bytes compressed in one go: about a millisecond
-#define GZIP_WHOLE ((size_t)2 * 1024)  // compressed bytes that go out with their length
-#define GZIP_TRY ((size_t)64 * 1024)   // bytes of a file that may become so few
+#define PIECE ((size_t)128 * 1024)        // bytes of one read
+#define GZIP_PIECE ((size_t)32 * 1024)    // bytes compressed in one go: about a millisecond
+#define GZIP_WHOLE ((size_t)2 * 1024)     // compressed bytes that go out with their length
+#define GZIP_TRY ((size_t)64 * 1024)      // bytes of a file that may become so few
+#define GZIP_LARGE ((int64_t)1024 * 1024) // files from this size on are compressed only if that makes them smaller
 enum { SNIFF = 512, BOUNDARY = 60 };
 
 struct download {
@@ -159,6 +160,7 @@ struct get {
 	struct buf lines; // of the answer, unsorted
 	struct err err;
 	bool negotiated; // which every answer from then on says
+	bool only_coded; // the client refuses the file as it is
 };
 
 static int check_file(struct get *g)
@@ -180,8 +182,7 @@ static int check_file(struct get *g)
 static int negotiate(struct get *g)
 {
 	static const char *const plain_only[] = {"Range", "If-Modified-Since", "If-None-Match", "If-Range"};
-	bool refused;
-	g->coding = files_accept(http_get(g->head, "Accept-Encoding"), &refused);
+	g->coding = files_accept(http_get(g->head, "Accept-Encoding"), &g->only_coded);
 	if (g->coding == FILES_NONE)
 		return err_http(&g->err, 406, ERR_INVALID_ARGUMENT,
 			"error parsing Accept-Encoding: no acceptable encoding found, supported: [gzip]");
@@ -190,7 +191,7 @@ static int negotiate(struct get *g)
 		if (!http_get(g->head, plain_only[i]).p)
 			continue;
 		g->coding = FILES_IDENTITY;
-		if (refused)
+		if (g->only_coded)
 			return err_http(&g->err, 406, ERR_INVALID_ARGUMENT,
 				"identity encoding not acceptable for Range or conditional request");
 	}
@@ -356,12 +357,22 @@ static int wrong_range(struct get *g, int rc)
 		rc == FILES_RANGE_OUTSIDE ? ": failed to overlap" : "");
 }
 
+// Clients name gzip without thinking of what they fetch: an archive or a picture would cost both sides seconds of work for nothing.
+static bool worth_coding(const struct get *g)
+{
+	unsigned char first[GZIP_PIECE];
+	if (g->only_coded || g->d->size < GZIP_LARGE)
+		return true;
+	ssize_t n = pread(g->d->fd, first, sizeof first, 0);
+	return n <= 0 || files_gzip_gains(first, (size_t)n);
+}
+
 static int answer(struct get *g)
 {
 	struct download *d = g->d;
 	unsigned char first[SNIFF];
 	files_disposition(&g->lines, g->path);
-	if (g->coding == FILES_GZIP)
+	if (g->coding == FILES_GZIP && worth_coding(g))
 		return answer_coded(g);
 	int64_t mtime = g->st.st_mtime > 0 ? g->st.st_mtime : 0;
 	int status = files_conditions(g->head, mtime);

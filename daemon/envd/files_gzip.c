@@ -124,3 +124,13 @@ void files_gzip_release(struct files_gzip *g)
 {
 	(void)deflateEnd(&g->z);
 }
+
+bool files_gzip_gains(const void *p, size_t n)
+{
+	uLongf len = compressBound(n);
+	unsigned char *to = malloc(len);
+	// Whoever has no memory for this finds out about the rest.
+	bool gains = !to || compress2(to, &len, p, n, Z_BEST_SPEED) != Z_OK || len < n - n / 16;
+	free(to);
+	return gains;
+}

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -207,7 +208,7 @@ START_TEST(bytes_change_on_the_way)
 		exchange_file(FS_HOME "/f", want, n);
 		get(d, "/files?path=f", NULL, &r);
 		assert_bytes(&r.body, want, n);
-		get(d, "/files?path=f", "Accept-Encoding: gzip\r\n", &r);
+		get(d, "/files?path=f", "Accept-Encoding: gzip, identity;q=0\r\n", &r);
 		ck_assert_str_eq(resp_header(&r, "Content-Encoding"), "gzip");
 		buf_reset(&plain);
 		ck_assert_int_eq(gunzip_all(&plain, buf_data(&r.body), buf_len(&r.body), 4 * MIB, &e), 0);
@@ -292,6 +293,53 @@ START_TEST(kernel_files_come_empty)
 	ck_assert_int_eq(mkfifo(FS_HOME "/fifo", 0600), 0);
 	get(d, "/files?path=fifo", NULL, &r);
 	ck_assert_int_eq(r.status, 400);
+	resp_release(&r);
+	d_finish(d);
+}
+END_TEST
+
+// Fetching an archive costs no compression for nothing; what becomes smaller is compressed, and what is to be.
+START_TEST(large_files_are_compressed_for_nothing)
+{
+	static const struct {
+		bool text;
+		size_t n;
+		const char *accept;
+		bool coded;
+	} cases[] = {
+		{false, 2 * MIB, "gzip, deflate", false},
+		{false, 2 * MIB, "gzip", false},
+		{false, 2 * MIB, "gzip, identity;q=0", true},
+		{false, 65536, "gzip, deflate", true},
+		{true, 2 * MIB, "gzip, deflate", true},
+	};
+	if (!fs_home())
+		return;
+	struct testd *d = start();
+	struct resp r = {0};
+	struct buf plain = {0};
+	struct err e;
+	for (size_t i = 0; i < COUNT(cases); i++) {
+		size_t n = cases[i].n;
+		char line[96];
+		unsigned char *want = malloc(n);
+		ck_assert_ptr_nonnull(want);
+		for (size_t at = 0; at < n; at += 128)
+			ck_assert_int_eq(getrandom(want + at, 128, 0), 128);
+		if (cases[i].text)
+			memset(want, 'x', n);
+		exchange_file(FS_HOME "/f", want, n);
+		snprintf(line, sizeof line, "Accept-Encoding: %s\r\n", cases[i].accept);
+		get(d, "/files?path=f", line, &r);
+		ck_assert_int_eq(r.status, 200);
+		ck_assert_int_eq(resp_header(&r, "Content-Encoding") != NULL, cases[i].coded);
+		buf_reset(&plain);
+		if (cases[i].coded)
+			ck_assert_int_eq(gunzip_all(&plain, buf_data(&r.body), buf_len(&r.body), 4 * MIB, &e), 0);
+		assert_bytes(cases[i].coded ? &plain : &r.body, want, n);
+		free(want);
+	}
+	buf_release(&plain);
 	resp_release(&r);
 	d_finish(d);
 }
@@ -390,6 +438,7 @@ Suite *envd_files_suite(void)
 	tcase_add_test(tc, bytes_change_on_the_way);
 	tcase_add_test(tc, many_ranges_of_a_large_file);
 	tcase_add_test(tc, kernel_files_come_empty);
+	tcase_add_test(tc, large_files_are_compressed_for_nothing);
 	tcase_add_test(tc, failed_read_is_called_gzip);
 	tcase_add_test(tc, shrinking_file_seems_whole);
 	tcase_add_test(tc, large_download_takes_memory);
