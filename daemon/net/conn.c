@@ -168,6 +168,7 @@ static void out_of_memory(struct conn *c)
 void conn_answered(struct conn *c)
 {
 	c->on_close = NULL;
+	c->on_eof = NULL;
 	c->sink = NULL;
 	c->paused = false;
 	c->route = NULL;
@@ -203,6 +204,10 @@ void conn_drop_sink(struct conn *c)
 
 void conn_fail(struct conn *c, const struct err *e, const char *extra)
 {
+	if (c->state == CONN_STREAM) {
+		conn_kill(c); // the answer runs already
+		return;
+	}
 	conn_drop_sink(c);
 	answer_error(c, e, extra);
 }
@@ -224,10 +229,15 @@ struct ev_loop *conn_loop(const struct conn *c)
 	return c->net->loop;
 }
 
+static void assert_unanswered(const struct conn *c)
+{
+	assert(c->state == CONN_HANDLER || c->state == CONN_DEAD || (c->state == CONN_BODY && c->sink));
+}
+
 // True if the request may be answered; false if its connection is dead.
 static bool answerable(struct conn *c)
 {
-	assert(c->state == CONN_HANDLER || c->state == CONN_DEAD || (c->state == CONN_BODY && c->sink));
+	assert_unanswered(c);
 	if (c->state == CONN_DEAD)
 		return false;
 	if (!c->ended)
@@ -272,16 +282,33 @@ static bool begin_stream(struct conn *c, const struct conn_answer *as)
 	return true;
 }
 
+static void set_producer(struct conn *c, const struct conn_producer *p, void *arg)
+{
+	c->on_close = NULL;
+	c->on_eof = NULL;
+	buf_release(&c->body);
+	c->producer = p;
+	c->producer_arg = arg;
+}
+
 bool conn_stream_as(struct conn *c, const struct conn_answer *a, const struct conn_producer *p, void *arg)
 {
 	if (answerable(c) && !begin_stream(c, a))
 		return false;
-	c->on_close = NULL;
 	c->sink = NULL;
 	c->paused = false;
-	buf_release(&c->body);
-	c->producer = p;
-	c->producer_arg = arg;
+	set_producer(c, p, arg);
+	return true;
+}
+
+bool conn_stream_duplex(struct conn *c, const struct conn_answer *a, const struct conn_producer *p, void *arg)
+{
+	if (c->ended || c->state == CONN_DEAD || !c->sink)
+		return conn_stream_as(c, a, p, arg);
+	assert_unanswered(c);
+	if (!begin_stream(c, a))
+		return false;
+	set_producer(c, p, arg);
 	return true;
 }
 
@@ -326,9 +353,57 @@ void conn_on_close(struct conn *c, void (*fn)(void *arg), void *arg)
 	c->on_close_arg = arg;
 }
 
+void conn_on_eof(struct conn *c, void (*fn)(void *arg), void *arg)
+{
+	c->on_eof = fn;
+	c->on_eof_arg = arg;
+	if (fn && c->eof)
+		conn_dirty(c);
+}
+
+void conn_interim(struct conn *c, int status, const char *extra)
+{
+	assert_unanswered(c);
+	if (c->state == CONN_DEAD || http_head(c->http)->minor == 0)
+		return;
+	http_put_status(&c->out, status);
+	if (extra)
+		buf_str(&c->out, extra);
+	http_put_end(&c->out);
+	conn_dirty(c);
+}
+
+int conn_detach(struct conn *c, struct buf *in, struct buf *out)
+{
+	assert(c->state == CONN_DEAD || (c->state == CONN_HANDLER && c->ended));
+	if (c->state == CONN_DEAD)
+		return -ENOTCONN;
+	buf_append(in, buf_data(&c->in), buf_len(&c->in));
+	buf_append(out, buf_data(&c->out), buf_len(&c->out));
+	if (buf_failed(in) || buf_failed(out))
+		return -ENOMEM;
+	int fd = c->fd;
+	ev_io_stop(c->net->loop, &c->io); // while it knows the descriptor
+	c->fd = -1;
+	c->on_close = NULL;
+	c->on_eof = NULL;
+	c->sink = NULL;
+	conn_kill(c);
+	return fd;
+}
+
+// Where only the end of the connection ends the body, an orderly one would say that it was whole.
+void conn_cut(struct conn *c)
+{
+	static const struct linger none = {.l_onoff = 1, .l_linger = 0};
+	if (c->state == CONN_STREAM && !c->chunked && c->due < 0)
+		(void)setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+	conn_kill(c);
+}
+
 void conn_abort(struct conn *c)
 {
-	conn_kill(c);
+	conn_cut(c);
 }
 
 bool conn_eof(const struct conn *c)

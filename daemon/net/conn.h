@@ -102,7 +102,8 @@ void conn_wake(struct conn *c);
 // FN(ARG) is called once, from the before-sleep hook, if the connection dies before it is answered; conn_reply, conn_error and
 // conn_stream clear it. Between the death and that call they are allowed and do nothing else (the producer's closed follows).
 void conn_on_close(struct conn *c, void (*fn)(void *arg), void *arg);
-// Cuts the connection: unread bytes are dropped, a stream gets no end. The producer's closed follows.
+// Cuts the connection: unread bytes are dropped, a stream gets no end (one that would end with the connection: a reset). The producer's
+// closed follows.
 void conn_abort(struct conn *c);
 // How an answer from a producer begins.
 struct conn_answer {
@@ -112,7 +113,21 @@ struct conn_answer {
 	bool own_length;           // EXTRA has the Content-Length line: for an order of header lines of its own
 };
 // conn_stream with another status or a known length. A producer that ends before LENGTH bytes cuts the connection.
+// LENGTH 0 with own_length: an answer without a body whatever EXTRA says (to HEAD, 304).
 bool conn_stream_as(struct conn *c, const struct conn_answer *a, const struct conn_producer *p, void *arg);
+// The same while the request's body may still be coming: its sink goes on taking it, pausing and resuming included, and is told of its
+// end; but its closed is called no more: the producer's is the only one. A body that breaks off cuts the answer. If the answer ends
+// first, the connection ends with it, lingering.
+bool conn_stream_duplex(struct conn *c, const struct conn_answer *a, const struct conn_producer *p, void *arg);
+// An interim answer (1xx) before the answer: STATUS and EXTRA. A client of HTTP/1.0 gets none.
+void conn_interim(struct conn *c, int status, const char *extra);
+// FN(ARG) is called once, from the loop, when the peer has closed its side (FIN) though the whole request is there and not answered yet:
+// it may have gone, or only have closed its half. Cleared by the answer; a producer is asked instead (conn_eof).
+void conn_on_eof(struct conn *c, void (*fn)(void *arg), void *arg);
+// Hands the socket out of the net, for another protocol: only while the whole request is there and not answered. What came behind
+// the request is appended to IN, what earlier answers left to send to OUT. C is gone then, and nothing of it is called any more.
+// The descriptor, -ENOMEM (nothing has changed) or -ENOTCONN (the connection is dead, and says so as it would have).
+int conn_detach(struct conn *c, struct buf *in, struct buf *out);
 // In the handler of a ROUTE_STREAM route: takes the request's body. A client that waits for it gets its 100 Continue now. SINK is borrowed;
 // its closed is conn_on_close's function from here on. conn_reply, conn_error and conn_stream end it; before the body's end
 // they close the connection afterwards, lingering, so that the client gets to read the answer.

@@ -7,6 +7,8 @@
 
 bool conn_may_parse(const struct conn *c)
 {
+	if (c->state == CONN_STREAM)
+		return c->sink && !c->paused; // the rest of the request that is being answered
 	return c->state <= CONN_BODY && !c->paused && buf_len(&c->out) < c->net->limits.out_max;
 }
 
@@ -92,7 +94,7 @@ static void on_body(struct conn *c, struct http_span body)
 	c->since = io_mono_ns();
 	if (c->sink) {
 		enum conn_take took = c->sink->data(c->sink_arg, body.p, body.n);
-		c->paused = took == CONN_TAKE_PAUSE && c->state == CONN_BODY;
+		c->paused = took == CONN_TAKE_PAUSE && c->sink;
 		return;
 	}
 	buf_append(&c->body, body.p, body.n);
@@ -129,6 +131,13 @@ void conn_serve(struct conn *c)
 static void on_end(struct conn *c)
 {
 	c->ended = true;
+	if (c->state == CONN_STREAM) {
+		const struct conn_sink *sink = c->sink;
+		c->sink = NULL;
+		http_next(c->http);
+		sink->end(c->sink_arg);
+		return;
+	}
 	conn_enter(c, CONN_HANDLER);
 	if (c->sink)
 		c->sink->end(c->sink_arg);
@@ -179,6 +188,8 @@ static void keep(struct conn *c, const char *p, size_t n)
 		return;
 	buf_release(&c->in);
 	c->close = true;
+	if (c->state == CONN_STREAM && c->sink)
+		conn_kill(c); // a piece of the body is missing
 	if (c->state > CONN_BODY)
 		return;
 	conn_drop_sink(c);
@@ -203,8 +214,13 @@ void conn_resume(struct conn *c)
 	if (c->state >= CONN_CLOSE)
 		buf_release(&c->in);
 	buf_shrink(&c->in, 0);
-	if (c->eof && conn_may_parse(c))
+	if (c->eof && conn_may_parse(c)) {
 		input_end(c);
+	} else if (c->eof && c->on_eof && c->state == CONN_HANDLER) {
+		void (*fn)(void *arg) = c->on_eof;
+		c->on_eof = NULL;
+		fn(c->on_eof_arg);
+	}
 }
 
 static void drop_input(struct conn *c, size_t n)

@@ -13,6 +13,8 @@ static void end_stream(struct conn *c)
 	const struct conn_producer *p = c->producer;
 	void *arg = c->producer_arg;
 	c->producer = NULL;
+	if (!c->ended)
+		c->close = true; // what is left of the request's body is not read
 	conn_answered(c);
 	p->closed(arg);
 }
@@ -41,6 +43,10 @@ static bool pull(struct conn *c)
 		got = CONN_PULL_ABORT;
 	if (c->chunked)
 		http_chunk_end(&c->out, mark);
+	if (got == CONN_PULL_ABORT && !c->chunked && c->due < 0) {
+		conn_cut(c);
+		return false;
+	}
 	if (got == CONN_PULL_ABORT)
 		c->close = true;
 	else if (got == CONN_PULL_END && c->chunked)

@@ -66,13 +66,15 @@ struct conn {
 	struct buf in;   // read, not parsed yet
 	struct buf body; // of the current request
 	struct buf out;
-	const struct conn_sink *sink; // of the current request, NULL: its body is collected
+	const struct conn_sink *sink; // of the current request, NULL: its body is collected; may go on in CONN_STREAM
 	void *sink_arg;
 	int64_t due; // bytes that the producer still has to give, -1 = who knows
 	const struct conn_producer *producer;
 	void *producer_arg;
 	void (*on_close)(void *arg);
 	void *on_close_arg;
+	void (*on_eof)(void *arg);
+	void *on_eof_arg;
 	uint64_t sent, sent_at_sweep;
 	size_t dropped; // bytes of input in CONN_CLOSE
 };
@@ -105,6 +107,8 @@ void conn_drop_sink(struct conn *c);
 void conn_answered(struct conn *c);
 // True if no request follows the current one.
 bool conn_is_last(const struct conn *c);
+// Cuts a stream so that its body cannot be taken for whole.
+void conn_cut(struct conn *c);
 
 // --- conn_in.c ---
 // The socket is readable.
