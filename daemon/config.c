@@ -41,6 +41,7 @@ struct word {
 
 static const struct word init_words[] = {{"auto", CONFIG_INIT_AUTO}, {"yes", CONFIG_INIT_YES}, {"no", CONFIG_INIT_NO},
 	{"1", CONFIG_INIT_YES}, {"0", CONFIG_INIT_NO}, {NULL, 0}};
+static const struct word empty_words[] = {{"refuse", false}, {"none", true}, {NULL, 0}};
 static const struct word venv_words[] = {{"auto", true}, {"off", false}, {NULL, 0}};
 static const struct word level_words[] = {
 	{"error", LOG_ERROR}, {"warn", LOG_WARN}, {"info", LOG_INFO}, {"debug", LOG_DEBUG}, {NULL, 0}};
@@ -79,6 +80,8 @@ static const struct row rows[] = {
 	{"no-init", NULL, NULL, KIND_NO, FIELD(init), .help = "run the daemon alone"},
 	{"token", "TOKEN", NULL, KIND_TOKEN, FIELD(token), .help = "access token, locks both surfaces"},
 	{"token-file", "FILE", NULL, KIND_TEXT, FIELD(token_file), .help = "the same from a file, read again on SIGHUP"},
+	{"token-empty", "refuse|none", "refuse", KIND_WORD, FIELD(token_optional), .words = empty_words,
+		.help = "an empty token file is an error, or no token until SIGHUP finds one"},
 	{"timeout", "S", "30", KIND_SECONDS, FIELD(timeout), .max = YEAR,
 		.help = "seconds a command may take by default, 0 for ever"},
 	{"grace", "MS", "200", KIND_MS, FIELD(grace_ms), .max = 600000,
@@ -118,6 +121,7 @@ static const struct row rows[] = {
 struct load {
 	struct config *c;
 	int status;
+	const char *handed; // the token of the binary before, or NULL
 	bool set[ROWS];
 	char token_from[32]; // the options or variables that gave them, for messages
 	char file_from[32];
@@ -350,7 +354,7 @@ static int apply(struct load *l, const struct row *r, char *value, bool var, con
 		snprintf(l->token_from, sizeof(l->token_from), "%s", label);
 	else if (r->field == offsetof(struct config, token_file))
 		snprintf(l->file_from, sizeof(l->file_from), "%s", label);
-	int rc = set_value(r, l->c, value, var);
+	int rc = r->kind == KIND_TOKEN && l->handed ? 0 : set_value(r, l->c, value, var);
 	if (rc < 0)
 		complain(l, r, label, value, rc);
 	return rc;
@@ -474,10 +478,10 @@ static enum config_action load_variables(struct load *l)
 	return CONFIG_RUN;
 }
 
-// The token file into OUT. Its final newline is not part of the token. 0 or negative errno.
-static int read_token(const char *path, char out[VALUE_TOKEN_MAX + 3])
+// The token file into OUT, empty if it is and may be. Its final newline is not part of the token. 0 or negative errno.
+static int read_token(const struct config *c, char out[VALUE_TOKEN_MAX + 3])
 {
-	ssize_t n = io_read_file(path, out, VALUE_TOKEN_MAX + 3); // room for CR, LF and the NUL
+	ssize_t n = io_read_file(c->token_file, out, VALUE_TOKEN_MAX + 3); // room for CR, LF and the NUL
 	if (n < 0)
 		return (int)n;
 	if (n > 0 && out[n - 1] == '\n')
@@ -486,13 +490,40 @@ static int read_token(const char *path, char out[VALUE_TOKEN_MAX + 3])
 		n--;
 	bool nul = memchr(out, '\0', (size_t)n) != NULL;
 	out[n] = '\0';
-	return !nul && value_is_token(out) ? 0 : -EINVAL;
+	return (n == 0 && c->token_optional) || (!nul && value_is_token(out)) ? 0 : -EINVAL;
+}
+
+static void put_file_token(struct config *c, const char *token)
+{
+	memcpy(c->file_token, token, strlen(token) + 1);
+	c->token = *token ? c->file_token : NULL;
+}
+
+static enum config_action take_handed(struct load *l)
+{
+	struct config *c = l->c;
+	char *copy = malloc(VALUE_TOKEN_MAX + 1);
+	if (!copy || strlen(l->handed) > VALUE_TOKEN_MAX) {
+		free(copy);
+		log_plain("celld: token: %s", strerror(copy ? EINVAL : ENOMEM));
+		l->status = 1;
+		return CONFIG_EXIT;
+	}
+	memcpy(copy, l->handed, strlen(l->handed) + 1);
+	c->token = *copy ? copy : NULL;
+	if (c->token_file)
+		c->file_token = copy;
+	else if (!*copy)
+		free(copy);
+	return CONFIG_RUN;
 }
 
 static enum config_action load_token(struct load *l)
 {
 	struct config *c = l->c;
 	char text[96], token[VALUE_TOKEN_MAX + 3];
+	if (l->handed)
+		return take_handed(l);
 	if (!c->token_file)
 		return CONFIG_RUN;
 	if (c->token) {
@@ -500,11 +531,10 @@ static enum config_action load_token(struct load *l)
 		l->status = 2;
 		return CONFIG_EXIT;
 	}
-	int rc = read_token(c->token_file, token);
-	char *copy = rc == 0 ? malloc(VALUE_TOKEN_MAX + 1) : NULL; // room for any later one: config_reload_token
-	if (copy) {
-		memcpy(copy, token, strlen(token) + 1);
-		c->token = copy;
+	int rc = read_token(c, token);
+	c->file_token = rc == 0 ? malloc(VALUE_TOKEN_MAX + 1) : NULL;
+	if (c->file_token) {
+		put_file_token(c, token);
 		explicit_bzero(token, sizeof(token));
 		return CONFIG_RUN;
 	}
@@ -517,9 +547,9 @@ static enum config_action load_token(struct load *l)
 	return CONFIG_EXIT;
 }
 
-enum config_action config_load(struct config *c, int argc, char **argv, int *status)
+enum config_action config_resume(struct config *c, int argc, char **argv, const char *token, int *status)
 {
-	struct load l = {.c = c};
+	struct load l = {.c = c, .handed = token};
 	set_defaults(c);
 	enum config_action action = load_options(&l, argc, argv);
 	if (action == CONFIG_RUN)
@@ -530,20 +560,25 @@ enum config_action config_load(struct config *c, int argc, char **argv, int *sta
 	return action;
 }
 
+enum config_action config_load(struct config *c, int argc, char **argv, int *status)
+{
+	return config_resume(c, argc, argv, NULL, status);
+}
+
 int config_reload_token(struct config *c)
 {
 	char token[VALUE_TOKEN_MAX + 3];
 	struct stat st;
-	if (!c->token_file || !c->token)
+	if (!c->token_file || !c->file_token)
 		return -EINVAL;
 	// A pipe (`--token-file <(...)`) gave what it had at the start; opening it again could block for ever.
 	if (stat(c->token_file, &st) < 0)
 		return -errno;
 	if (!S_ISREG(st.st_mode))
 		return -ESPIPE;
-	int rc = read_token(c->token_file, token);
+	int rc = read_token(c, token);
 	if (rc == 0)
-		memcpy((char *)c->token, token, strlen(token) + 1);
+		put_file_token(c, token);
 	explicit_bzero(token, sizeof(token));
 	return rc;
 }

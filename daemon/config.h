@@ -29,6 +29,8 @@ struct config {
 	enum config_init init;
 	const char *token;      // NULL = none; also what --token-file held, without its final newline
 	const char *token_file; // NULL, or to read again on SIGHUP
+	char *file_token;       // room for what that holds, now and later
+	bool token_optional;    // it may be empty: no token as long as it is
 	double timeout;         // seconds a command may take by default, 0 = for ever
 	int64_t grace_ms;       // wait for pipes held open after the exit
 	int64_t retention_ms;   // an ended command can be attached to so long
@@ -52,7 +54,11 @@ struct config {
 // stderr that names the option or variable, its value and what it wants; 1 if the token file cannot be read.
 // Option names, defaults and variables: `celld --help`. --token is blanked in ARGV once read, so that `ps` does not show it.
 enum config_action config_load(struct config *c, int argc, char **argv, int *status);
-// Reads C->token_file again into C->token (on SIGHUP). 0 or negative errno (-EINVAL: empty); the old token stays on failure.
+// The same for a binary that goes on in the place of an earlier one: ARGV's token is blanked already, so TOKEN (empty: none) stands for it and for
+// what the token file held. C gets a copy.
+enum config_action config_resume(struct config *c, int argc, char **argv, const char *token, int *status);
+// Reads C->token_file again into C->token (on SIGHUP). 0 or negative errno (-EINVAL: empty, and not optional); the old token
+// stays on failure.
 int config_reload_token(struct config *c);
 
 #endif

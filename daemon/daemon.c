@@ -3,6 +3,7 @@
 
 #include "daemon/core/proc.h"
 #include "daemon/core/slice.h"
+#include "daemon/core/store.h"
 #include "daemon/core/users.h"
 #include "daemon/core/watch.h"
 #include "daemon/envd/envd.h"
@@ -22,7 +23,6 @@
 
 #define STDIN_MAX ((size_t)1024 * 1024)
 #define OUT_MAX ((size_t)256 * 1024)
-#define ENDED_MAX ((size_t)1024)
 #define ENDED_MEMORY ((size_t)16 * 1024 * 1024)
 // What clients get to read their last frames once everything has ended.
 #define FLUSH_S 0.3
@@ -31,7 +31,8 @@
 // While ending: how often connections are asked whether they are through, and orphans whether they are gone.
 #define LOOK_S 0.01
 
-enum phase { SERVING, STOPPING, DRAINING };
+// UPGRADING: another binary will serve; streams have been told, answers that are under way are waited for.
+enum phase { SERVING, STOPPING, DRAINING, UPGRADING };
 
 struct daemon {
 	const struct daemon_spec *spec;
@@ -46,9 +47,10 @@ struct daemon {
 	struct route_table tables[2]; // surface A, surface B
 	struct listener *listeners[2 * CONFIG_LISTEN_MAX];
 	size_t listener_count;
-	ev_signal signals[6];
+	ev_signal signals[7];
 	size_t signal_count;
-	ev_timer stop; // STOPPING: until KILL; DRAINING: until the end
+	ev_timer stop;    // STOPPING: until KILL; DRAINING and UPGRADING: until the end
+	ev_timer upgrade; // begins it, apart from the request that asked for it
 	ev_timer look;
 	enum phase phase;
 	bool unread; // STOPPING: nothing runs any more, only readers are waited for
@@ -109,7 +111,7 @@ static void drain(struct daemon *d)
 	ev_timer_stop(d->loop, &d->stop);
 	ev_timer_set(&d->stop, FLUSH_S, 0.);
 	ev_timer_start(d->loop, &d->stop);
-	watches_terminate(d->watches);
+	watches_terminate(d->watches, -ECANCELED);
 	net_drain(d->net);
 }
 
@@ -117,7 +119,7 @@ static void on_stop_timer(struct ev_loop *loop, ev_timer *w, int revents)
 {
 	(void)revents;
 	struct daemon *d = w->data;
-	if (d->phase == DRAINING) {
+	if (d->phase == DRAINING || d->phase == UPGRADING) {
 		ev_break(loop, EVBREAK_ALL);
 		return;
 	}
@@ -143,23 +145,60 @@ static void on_look(struct ev_loop *loop, ev_timer *w, int revents)
 		drain(d);
 	if (d->phase == STOPPING && !d->unread && procs_childless(d->procs))
 		hurry(d);
-	if (d->phase == DRAINING && net_drained(d->net))
+	if ((d->phase == DRAINING || d->phase == UPGRADING) && net_drained(d->net))
 		ev_break(loop, EVBREAK_ALL);
 }
 
 static void stop(struct daemon *d, int sig)
 {
-	if (d->phase != SERVING)
+	if (d->phase != SERVING && d->phase != UPGRADING)
 		return;
 	log_info("stop", "%s: %zu commands end", strsignal(sig), procs_living(d->procs));
 	d->phase = STOPPING;
 	workspace_terminate(d->sandboxd.workspace);
 	procs_terminate(d->procs);
 	ev_now_update(d->loop);
+	ev_timer_stop(d->loop, &d->stop);
 	ev_timer_set(&d->stop, (double)d->spec->config->stop_grace_ms / 1e3, 0.);
 	ev_timer_start(d->loop, &d->stop);
 	ev_timer_again(d->loop, &d->look);
 	on_look(d->loop, &d->look, 0);
+}
+
+static void on_upgrade(struct ev_loop *loop, ev_timer *w, int revents)
+{
+	(void)revents;
+	struct daemon *d = w->data;
+	if (d->phase != SERVING)
+		return;
+	log_info("upgrade", "%s takes over: %zu commands go on", d->spec->binary, procs_living(d->procs));
+	store_upgrade(d->spec->store);
+	d->phase = UPGRADING;
+	err_set(&d->refusal, ERR_UNAVAILABLE, "the daemon is being upgraded; reconnect");
+	// Who connects from now on waits for the next daemon.
+	for (size_t i = 0; i < d->listener_count; i++)
+		listener_free(d->listeners[i]);
+	d->listener_count = 0;
+	procs_leave(d->procs);
+	workspace_leave(d->sandboxd.workspace);
+	watches_terminate(d->watches, -ERESTART);
+	net_drain(d->net);
+	ev_now_update(loop);
+	ev_timer_set(&d->stop, (double)d->spec->config->stop_grace_ms / 1e3, 0.);
+	ev_timer_start(loop, &d->stop);
+	ev_timer_again(loop, &d->look);
+}
+
+// In the next turn. 0, or what is in the way of it.
+static int upgrade(void *arg)
+{
+	struct daemon *d = arg;
+	if (!d->spec->store || !d->spec->binary)
+		return -ENOTSUP;
+	if (access(d->spec->binary, X_OK) < 0)
+		return -errno;
+	ev_timer_start(d->loop, &d->upgrade);
+	return 0;
 }
 
 static void on_signal(struct ev_loop *loop, ev_signal *w, int revents)
@@ -176,10 +215,18 @@ static void on_signal(struct ev_loop *loop, ev_signal *w, int revents)
 		break;
 	case SIGHUP:
 		rc = config_reload_token(d->spec->config);
+		if (rc == 0)
+			rc = control_reloaded(d->envd.control);
 		if (rc < 0)
 			log_error("token_reload", "%s: %s", d->spec->config->token_file, strerror(-rc));
 		else
 			log_info("token_reload", "%s", d->spec->config->token_file ? "done" : "no token file");
+		break;
+	case SIGUSR2:
+		rc = upgrade(d);
+		if (rc < 0)
+			log_error(
+				"upgrade", "%s: %s", d->spec->binary ? d->spec->binary : "no init part", strerror(-rc));
 		break;
 	default:
 		stop(d, w->signum);
@@ -190,7 +237,7 @@ static void on_signal(struct ev_loop *loop, ev_signal *w, int revents)
 
 static void watch_signals(struct daemon *d)
 {
-	static const int handled[] = {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGCONT};
+	static const int handled[] = {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGCONT, SIGUSR2};
 	for (size_t i = 0; i < sizeof handled / sizeof *handled; i++) {
 		ev_signal_init(&d->signals[i], on_signal, handled[i]);
 		d->signals[i].data = d;
@@ -200,8 +247,10 @@ static void watch_signals(struct daemon *d)
 	// The rest must not end the daemon; commands get the default back.
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGUSR1, SIG_IGN);
-	signal(SIGUSR2, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN); // a write beyond RLIMIT_FSIZE is EFBIG
+	sigset_t none;
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
 static int build_core(struct daemon *d)
@@ -209,13 +258,14 @@ static int build_core(struct daemon *d)
 	const struct config *c = d->spec->config;
 	struct proc_limits limits = {
 		.max_procs = c->max_procs,
-		.max_ended = ENDED_MAX,
+		.max_ended = DAEMON_ENDED_MAX,
 		.ended_memory = ENDED_MEMORY,
 		.stdin_max = STDIN_MAX,
 		.replay = c->replay,
 		.grace_ms = c->grace_ms,
 		.retention_ms = c->retention_ms,
 		.init = d->spec->under_init ? getppid() : 0,
+		.store = d->spec->store,
 	};
 	d->loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOENV);
 	d->users = users_new("/etc/passwd", "/etc/group");
@@ -265,8 +315,12 @@ static int build_net(struct daemon *d)
 	d->net = net_new(d->loop, &limits, &hooks);
 	if (!d->net)
 		return -ENOMEM;
-	d->sandboxd = (struct sandboxd){
-		.config = c, .procs = d->procs, .users = d->users, .slices = d->slices, .watches = d->watches};
+	d->sandboxd = (struct sandboxd){.config = c,
+		.procs = d->procs,
+		.users = d->users,
+		.slices = d->slices,
+		.watches = d->watches,
+		.store = d->spec->store};
 	d->sandboxd.workspace = workspace_new(&d->sandboxd, d->loop);
 	if (!d->sandboxd.workspace)
 		return -ENOMEM;
@@ -276,7 +330,9 @@ static int build_net(struct daemon *d)
 		.users = d->users,
 		.slices = d->slices,
 		.watches = d->watches,
-		.loop = d->loop};
+		.loop = d->loop,
+		.upgrade = d->spec->store && d->spec->binary ? upgrade : NULL,
+		.upgrade_arg = d};
 	d->envd.control = control_new(d->spec->config, d->spec->keep);
 	if (!d->envd.control)
 		return -ENOMEM;
@@ -303,9 +359,23 @@ static void daemon_release(struct daemon *d)
 		ev_signal_stop(d->loop, &d->signals[i]);
 	if (d->loop) {
 		ev_timer_stop(d->loop, &d->stop);
+		ev_timer_stop(d->loop, &d->upgrade);
 		ev_timer_stop(d->loop, &d->look);
 		ev_loop_destroy(d->loop);
 	}
+}
+
+static int take_back(struct daemon *d)
+{
+	struct procs_taken taken;
+	int rc = procs_take_back(d->procs, &taken);
+	if (rc < 0)
+		return rc; // all is still there for the next one
+	if (taken.living || taken.ended)
+		log_info("take_back", "%zu commands go on, %zu have ended", taken.living, taken.ended);
+	if (taken.refused)
+		log_error("take_back", "%zu commands could not be read and were ended", taken.refused);
+	return 0;
 }
 
 int daemon_run(const struct daemon_spec *spec)
@@ -316,10 +386,13 @@ int daemon_run(const struct daemon_spec *spec)
 	sandboxd_terminating(&d.refusal);
 	ev_timer_init(&d.stop, on_stop_timer, 0., 0.);
 	ev_timer_init(&d.look, on_look, LOOK_S, LOOK_S);
-	d.stop.data = d.look.data = &d;
+	ev_timer_init(&d.upgrade, on_upgrade, 0., 0.);
+	d.stop.data = d.upgrade.data = d.look.data = &d;
 	int rc = build_core(&d);
 	if (rc == 0)
 		rc = build_net(&d);
+	if (rc == 0)
+		rc = take_back(&d);
 	if (rc < 0) {
 		log_error("start", "%s", strerror(-rc));
 		daemon_release(&d);
@@ -334,7 +407,8 @@ int daemon_run(const struct daemon_spec *spec)
 	workspace_ready(d.sandboxd.workspace);
 	ev_run(d.loop, 0);
 	net_flush(d.net);
-	procs_kill_all(d.procs);
+	if (d.phase != UPGRADING)
+		procs_kill_all(d.procs);
 	daemon_release(&d);
-	return 0;
+	return d.phase == UPGRADING ? STORE_EXIT_UPGRADE : 0;
 }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/config.h"
 #include "daemon/core/keep.h"
+#include "daemon/core/proc.h"
+#include "daemon/core/store_priv.h"
 #include "daemon/core/tree.h"
 #include "daemon/core/users.h"
 #include "daemon/daemon.h"
 #include "daemon/envd/envd.h"
+#include "daemon/handoff.h"
 #include "daemon/init.h"
 #include "daemon/io.h"
 #include "daemon/log.h"
@@ -26,6 +29,18 @@
 #define DAEMON_OOM "-900"
 // Beyond --stop-grace: the flush, and reserve for a busy machine.
 #define STOP_RESERVE_MS 1000
+// What is kept of one process beside its output: at most this, and only as much as it is.
+#define RECORD_SIZE ((size_t)64 * 1024)
+
+// What the daemon and a binary that may follow it are started with.
+struct start {
+	struct config config;
+	struct daemon_spec spec;
+	struct handoff handoff;
+	char **argv;
+	char own[16];
+	char ready[2200];
+};
 
 static int start_fails(const char *what, const char *arg, int rc)
 {
@@ -46,13 +61,17 @@ static int open_standard_fds(void)
 	return 0;
 }
 
+// What would only end celld as long as it has no handlers waits for them.
 static void reset_signals(void)
 {
-	sigset_t none;
+	sigset_t wait;
 	for (int sig = 1; sig < NSIG; sig++)
 		signal(sig, SIG_DFL);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
+	sigemptyset(&wait);
+	sigaddset(&wait, SIGHUP);
+	sigaddset(&wait, SIGUSR1);
+	sigaddset(&wait, SIGUSR2);
+	sigprocmask(SIG_SETMASK, &wait, NULL);
 }
 
 // DIR and what is missing above it. A new directory belongs to who runs commands.
@@ -152,14 +171,35 @@ static void raise_limits(struct rlimit *original, int *original_oom)
 
 static int run_daemon(void *arg, unsigned restarts)
 {
-	struct daemon_spec spec = *(const struct daemon_spec *)arg;
+	struct start *start = arg;
+	struct daemon_spec spec = start->spec;
+	if (spec.store)
+		store_catch_faults(spec.store);
 	if (restarts) {
 		log_warn("daemon_restart", "start %u serves again", restarts);
 		spec.ready = NULL;
 		// The init part keeps the token of the start: one taken back since must not open anything again.
-		config_reload_token(spec.config);
+		int rc = config_reload_token(spec.config);
+		if (rc < 0 && spec.config->token_optional) {
+			log_error("token_reload", "%s: %s", spec.config->token_file, strerror(-rc));
+			return 1;
+		}
 	}
 	return daemon_run(&spec);
+}
+
+static int renew(void *arg, unsigned restarts, int channel)
+{
+	struct start *start = arg;
+	struct handoff *h = &start->handoff;
+	h->sandboxd = start->spec.sandboxd;
+	h->envd = start->spec.envd;
+	h->store = start->spec.store;
+	h->restarts = restarts;
+	snprintf(h->token, sizeof h->token, "%s", start->config.token ? start->config.token : "");
+	int rc = handoff_exec(h, start->argv, channel);
+	explicit_bzero(h->token, sizeof h->token);
+	return rc;
 }
 
 static bool wants_init(const struct config *c)
@@ -167,46 +207,135 @@ static bool wants_init(const struct config *c)
 	return c->init == CONFIG_INIT_YES || (c->init == CONFIG_INIT_AUTO && getpid() == 1);
 }
 
+static struct store *make_store(const struct config *c)
+{
+	const struct store_sizes sizes = {
+		.slots = c->max_procs + DAEMON_ENDED_MAX,
+		.record = RECORD_SIZE,
+		.log = proc_log_size(c->replay),
+	};
+	struct rlimit size;
+	bool limited = getrlimit(RLIMIT_FSIZE, &size) == 0 && size.rlim_cur != RLIM_INFINITY;
+	const struct rlimit all = {.rlim_cur = size.rlim_max, .rlim_max = size.rlim_max};
+	// It counts as a file, of a size that nothing like it will ever take.
+	if (limited)
+		setrlimit(RLIMIT_FSIZE, &all);
+	signal(SIGXFSZ, SIG_IGN);
+	struct store *store = store_new(&sizes, keep_size(ENVD_KEEP_MAX));
+	if (!store)
+		log_warn("store", "%s: a crash of the daemon will cut commands off", strerror(errno));
+	signal(SIGXFSZ, SIG_DFL);
+	if (limited)
+		setrlimit(RLIMIT_FSIZE, &size);
+	return store;
+}
+
+static struct keep *make_keep(struct store *store)
+{
+	return store ? keep_at(store_kept(store), ENVD_KEEP_MAX) : keep_new(ENVD_KEEP_MAX);
+}
+
+// The path by which a later binary is found, as long as it has a name.
+static void record_binary(struct handoff *h)
+{
+	ssize_t n = readlink("/proc/self/exe", h->binary, sizeof h->binary - 1);
+	h->binary[n > 0 ? n : 0] = '\0';
+}
+
+static int begin(struct start *st)
+{
+	struct config *c = &st->config;
+	struct daemon_spec *spec = &st->spec;
+	struct handoff *h = &st->handoff;
+	char a[1024], b[1024];
+	if (prepare_workspace(c) != 0 ||
+		open_sockets(&spec->sandboxd, c->listen, c->listen_count, c->listen_default, a, sizeof a) != 0 ||
+		open_sockets(&spec->envd, c->envd_listen, c->envd_listen_count, c->envd_listen_default, b, sizeof b) !=
+			0)
+		return 1;
+	raise_limits(&h->nofile, &h->oom_score_adj);
+	int rc = spawn_base_init(&spec->base, &h->nofile, h->oom_score_adj);
+	if (rc < 0)
+		return start_fails("open", "/dev/null", rc);
+	spec->under_init = wants_init(c);
+	if (spec->under_init)
+		spec->store = make_store(c);
+	spec->keep = make_keep(spec->store);
+	if (!spec->keep)
+		return start_fails("memory", "shared", -ENOMEM);
+	record_binary(h);
+	if (spec->store && h->binary[0])
+		spec->binary = h->binary;
+	snprintf(st->ready, sizeof st->ready, "celld %s ready: sandboxd %s, envd %s", CONFIG_VERSION, a, b);
+	spec->ready = st->ready;
+	return 0;
+}
+
+// In the place of an earlier binary: everything is there already.
+static int resume(struct start *st)
+{
+	struct daemon_spec *spec = &st->spec;
+	struct handoff *h = &st->handoff;
+	const struct store_shape *shape = &h->store->shape;
+	if (shape->log < proc_log_size(st->config.replay) || shape->kept < keep_size(ENVD_KEEP_MAX))
+		return STORE_EXIT_LAYOUT;
+	int rc = spawn_base_init(&spec->base, &h->nofile, h->oom_score_adj);
+	if (rc < 0)
+		return start_fails("open", "/dev/null", rc);
+	spec->sandboxd = h->sandboxd;
+	spec->envd = h->envd;
+	spec->store = h->store;
+	spec->binary = h->binary;
+	spec->under_init = true;
+	spec->keep = make_keep(spec->store);
+	store_set(&spec->store->head->renew, STORE_RENEW_DONE);
+	return 0;
+}
+
+static int run(struct start *st, bool resumed)
+{
+	const struct init_spec init = {
+		.daemon = run_daemon,
+		.renew = st->spec.binary ? renew : NULL,
+		.arg = st,
+		.stop_ms = st->config.stop_grace_ms + STOP_RESERVE_MS,
+		.store = st->spec.store,
+	};
+	if (resumed || !st->spec.under_init)
+		return run_daemon(st, st->handoff.restarts);
+	return init_run(&init);
+}
+
 int main(int argc, char **argv)
 {
 	// Static, for its strings live as long as the process and stay reachable so (a leak checker looks after main).
-	static struct config config;
-	struct daemon_spec spec = {.config = &config};
-	struct rlimit nofile;
-	char own[16], a[1024], b[1024], ready[2200];
-	int status, oom;
+	static struct start st;
+	int status;
 	if (open_standard_fds() < 0)
 		return 1;
-	if (config_load(&config, argc, argv, &status) == CONFIG_EXIT)
-		return status;
-	log_setup(config.log_level, config.log_json);
 	reset_signals();
+	int resumed = handoff_take(&st.handoff);
+	if (resumed < 0) {
+		log_plain("celld: what the binary before has left cannot be read: %s", strerror(-resumed));
+		return STORE_EXIT_LAYOUT;
+	}
+	const char *token = resumed ? st.handoff.token : NULL;
+	if (config_resume(&st.config, argc, argv, token, &status) == CONFIG_EXIT)
+		return status;
+	explicit_bzero(st.handoff.token, sizeof st.handoff.token);
+	st.argv = argv;
+	st.spec.base.devnull = -1;
+	st.spec.config = &st.config;
+	log_setup(st.config.log_level, st.config.log_json);
 	tune_memory();
 	umask(022);
-	settle_user(&config, own, sizeof own);
-	if (prepare_workspace(&config) != 0 ||
-		open_sockets(&spec.sandboxd, config.listen, config.listen_count, config.listen_default, a, sizeof a) !=
-			0 ||
-		open_sockets(&spec.envd, config.envd_listen, config.envd_listen_count, config.envd_listen_default, b,
-			sizeof b) != 0)
-		return 1;
-	raise_limits(&nofile, &oom);
-	int rc = spawn_base_init(&spec.base, &nofile, oom);
-	if (rc < 0)
-		return start_fails("open", "/dev/null", rc);
-	spec.keep = keep_new(ENVD_KEEP_MAX);
-	if (!spec.keep)
-		return start_fails("memory", "shared", -ENOMEM);
-	snprintf(ready, sizeof ready, "celld %s ready: sandboxd %s, envd %s", CONFIG_VERSION, a, b);
-	spec.ready = ready;
-	struct init_spec init = {
-		.daemon = run_daemon,
-		.arg = &spec,
-		.stop_ms = config.stop_grace_ms + STOP_RESERVE_MS,
-	};
-	spec.under_init = wants_init(&config);
-	status = spec.under_init ? init_run(&init) : run_daemon(&spec, 0);
-	spawn_base_release(&spec.base);
-	keep_free(spec.keep);
+	settle_user(&st.config, st.own, sizeof st.own);
+	status = resumed ? resume(&st) : begin(&st);
+	if (status == 0)
+		status = run(&st, resumed);
+	if (!st.spec.store)
+		keep_free(st.spec.keep);
+	spawn_base_release(&st.spec.base);
+	store_free(st.spec.store);
 	return status;
 }

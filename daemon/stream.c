@@ -60,7 +60,7 @@ static enum conn_pull pull(void *arg, struct buf *out, size_t room)
 	s->started = true;
 	bool all = pull_output(s, out, room);
 	proc_resume(s->proc);
-	const struct proc_end *end = all ? proc_end(s->proc) : NULL;
+	const struct proc_end *end = all ? proc_stream_end(s->proc) : NULL;
 	if (end)
 		s->enc->end(out, end, s->reader.lost);
 	else if (s->ping && buf_len(out) == start)

@@ -18,7 +18,7 @@ struct stream_encoder {
 	size_t (*room)(size_t n); // upper bound of what data() appends for N bytes
 	void (*start)(struct buf *out, const struct proc *p);
 	void (*data)(struct buf *out, enum output_channel ch, const void *p, size_t n);
-	// TRUNCATED: this reader missed output.
+	// TRUNCATED: this reader missed output. END may be one that is LEAVING.
 	void (*end)(struct buf *out, const struct proc_end *end, bool truncated);
 	void (*keepalive)(struct buf *out);
 };

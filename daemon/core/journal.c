@@ -296,6 +296,8 @@ static void flush(struct journal *j)
 	j->failing = rc < 0;
 	forget_waiting(j);
 	buf_shrink(&j->wait, KEEP);
+	if (j->spec.settled)
+		j->spec.settled(j->spec.arg);
 }
 
 void journals_flush(struct journals *s)

@@ -49,6 +49,9 @@ struct journal_spec {
 	void (*full)(struct buf *out);
 	// Writing has begun to fail (ERR is a negative errno); said once until it works again.
 	void (*failed)(const char *dir, const char *name, int err);
+	// All that was appended before is in the file now, or it never will be. May be NULL.
+	void (*settled)(void *arg);
+	void *arg;
 };
 
 // NULL when out of memory. Touches no file before there are lines.

@@ -15,17 +15,24 @@ struct keep {
 	char bytes[]; // 2 * max, touched only where used
 };
 
-static size_t whole(size_t max)
+size_t keep_size(size_t max)
 {
 	return sizeof(struct keep) + 2 * max;
 }
 
 struct keep *keep_new(size_t max)
 {
-	void *p = mmap(NULL, whole(max), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *p = mmap(NULL, keep_size(max), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
 		return NULL;
+	return keep_at(p, max);
+}
+
+struct keep *keep_at(void *p, size_t max)
+{
 	struct keep *k = p;
+	if (k->max != max)
+		atomic_store(&k->turn, 0);
 	k->max = max;
 	return k;
 }
@@ -33,7 +40,7 @@ struct keep *keep_new(size_t max)
 void keep_free(struct keep *k)
 {
 	if (k)
-		munmap(k, whole(k->max));
+		munmap(k, keep_size(k->max));
 }
 
 int keep_put(struct keep *k, const void *p, size_t n)
@@ -56,5 +63,7 @@ const void *keep_get(const struct keep *k, size_t *n)
 	if (turn == 0)
 		return NULL;
 	*n = k->n[turn % 2];
+	if (*n > k->max)
+		return NULL;
 	return k->bytes + turn % 2 * k->max;
 }

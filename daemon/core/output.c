@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/core/output.h"
 
+#include "daemon/core/store.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -14,20 +16,42 @@
 #define RECORD_HEAD ((uint64_t)4)
 #define RECORD_MAX ((uint32_t)32 * 1024)
 #define NO_RECORD UINT64_MAX
+#define MAGIC ((uint32_t)0x6c6f6731)
+// Offsets do not come near it, so that sums of them do not wrap.
+#define OFFSET_MAX ((uint64_t)1 << 62)
 #define RING_MIN ((size_t)256 * 1024)
 // A read into less room than this costs more than waiting for the reader.
 #define ROOM_MIN ((size_t)16 * 1024)
 
-struct output {
-	unsigned char *ring; // mapped at the first chunk
-	size_t cap;          // power of two
-	size_t replay;
+struct index {
 	uint64_t head; // offset behind the newest byte
 	uint64_t tail; // the oldest record
-	uint64_t last; // the newest record, or NO_RECORD
+	uint64_t last; // the newest record, or NO_RECORD; its length is what head says
 	uint64_t total[OUTPUT_CHANNELS];
-	size_t held; // bytes in the records from tail on, headers not counted
+	uint64_t held; // bytes in the records from tail on, headers not counted
+};
+
+// The first page of a log in shared memory, all zero at first. An index is written into the place that does not hold, then TURN says
+// that it does: whoever takes the log back finds one that is whole, and behind it bytes that were there before.
+struct shared {
+	uint32_t magic;
+	uint32_t turn; // index[turn % 2] holds
+	uint32_t reading;
+	uint32_t lost;
+	uint64_t cap;
+	struct index index[2];
+	uint64_t mark[OUTPUT_CHANNELS];
+};
+
+struct output {
+	struct shared *shared; // in front of the ring, or NULL: a ring of our own
+	unsigned char *ring;   // mapped at the first chunk
+	size_t cap;            // power of two
+	size_t replay;
+	struct index ix;
 	bool closed;
+	bool lost;               // a read was cut by a crash
+	struct store_slot *slot; // whose memory it is, or NULL
 	struct output_reader *readers;
 };
 
@@ -69,17 +93,64 @@ static uint64_t record_next(const struct output *o, uint64_t off)
 	return align4(off + RECORD_HEAD + record_len(o, off));
 }
 
-struct output *output_new(size_t replay)
+static size_t page_size(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static size_t ring_size(size_t replay)
+{
+	size_t cap = RING_MIN;
+	while (cap / 4 < replay && cap < SIZE_MAX / 4)
+		cap *= 2;
+	return cap;
+}
+
+size_t output_memory_size(size_t replay)
+{
+	return page_size() + ring_size(replay);
+}
+
+struct output *output_new_in(struct store_slot *slot, size_t replay)
 {
 	struct output *o = calloc(1, sizeof *o);
 	if (!o)
 		return NULL;
 	o->replay = replay;
-	o->cap = RING_MIN;
-	while (o->cap / 4 < replay && o->cap < SIZE_MAX / 4)
-		o->cap *= 2;
-	o->last = NO_RECORD;
+	o->cap = ring_size(replay);
+	o->ix.last = NO_RECORD;
+	o->slot = slot;
 	return o;
+}
+
+struct output *output_new(size_t replay)
+{
+	return output_new_in(NULL, replay);
+}
+
+static int map_ring(struct output *o)
+{
+	int flags = o->slot ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, fd = -1;
+	size_t front = o->slot ? page_size() : 0;
+	off_t offset = 0;
+	if (o->slot)
+		fd = store_log(o->slot, &offset);
+	unsigned char *m = mmap(NULL, front + o->cap, PROT_READ | PROT_WRITE, flags, fd, offset);
+	if (m == MAP_FAILED)
+		return -ENOMEM;
+	o->ring = m + front;
+	o->shared = o->slot ? (struct shared *)m : NULL;
+	return 0;
+}
+
+static void unmap_ring(struct output *o)
+{
+	if (o->shared)
+		munmap(o->shared, page_size() + o->cap);
+	else if (o->ring)
+		munmap(o->ring, o->cap);
+	o->shared = NULL;
+	o->ring = NULL;
 }
 
 void output_free(struct output *o)
@@ -87,9 +158,31 @@ void output_free(struct output *o)
 	if (!o)
 		return;
 	assert(!o->readers);
-	if (o->ring)
-		munmap(o->ring, o->cap);
+	unmap_ring(o);
 	free(o);
+}
+
+// What is in O holds from now on, also for a daemon that takes it back.
+static void publish(struct output *o)
+{
+	struct shared *s = o->shared;
+	if (!s)
+		return;
+	if (s->magic != MAGIC) {
+		s->cap = o->cap;
+		store_set(&s->magic, MAGIC);
+	}
+	uint32_t next = s->turn + 1;
+	if (!next)
+		next = 2;
+	s->index[next % 2] = o->ix;
+	store_set(&s->turn, next);
+}
+
+void output_reading(struct output *o, bool on)
+{
+	if (o->shared)
+		store_set(&o->shared->reading, on);
 }
 
 static struct output_reader *slowest(const struct output *o)
@@ -105,12 +198,12 @@ static struct output_reader *slowest(const struct output *o)
 
 static void drop_oldest(struct output *o)
 {
-	o->held -= record_len(o, o->tail);
-	if (o->tail == o->last) {
-		o->tail = o->head = align4(o->head);
-		o->last = NO_RECORD;
+	o->ix.held -= record_len(o, o->ix.tail);
+	if (o->ix.tail == o->ix.last) {
+		o->ix.tail = o->ix.head = align4(o->ix.head);
+		o->ix.last = NO_RECORD;
 	} else {
-		o->tail = record_next(o, o->tail);
+		o->ix.tail = record_next(o, o->ix.tail);
 	}
 }
 
@@ -118,26 +211,24 @@ static void drop_oldest(struct output *o)
 static bool pinned(const struct output *o)
 {
 	const struct output_reader *r = slowest(o);
-	return r && r->at <= o->tail;
+	return r && r->at <= o->ix.tail;
 }
 
 static size_t room_left(const struct output *o)
 {
-	size_t used = (size_t)(align4(o->head) - o->tail) + RECORD_HEAD;
+	size_t used = (size_t)(align4(o->ix.head) - o->ix.tail) + RECORD_HEAD;
 	return used < o->cap ? o->cap - used : 0;
 }
 
 ssize_t output_room(struct output *o, size_t want, struct iovec iov[2], int *count)
 {
-	if (!o->ring) {
-		void *m =
-			mmap(NULL, o->cap, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-		if (m == MAP_FAILED)
-			return -ENOMEM;
-		o->ring = m;
-	}
-	while (room_left(o) < want && o->last != NO_RECORD && !pinned(o))
+	if (!o->ring && map_ring(o) < 0)
+		return -ENOMEM;
+	uint64_t tail = o->ix.tail;
+	while (room_left(o) < want && o->ix.last != NO_RECORD && !pinned(o))
 		drop_oldest(o);
+	if (o->ix.tail != tail)
+		publish(o); // before anything is written over it
 	size_t room = room_left(o);
 	if (room < want && room < ROOM_MIN)
 		return 0;
@@ -145,7 +236,7 @@ ssize_t output_room(struct output *o, size_t want, struct iovec iov[2], int *cou
 		room = want;
 	// Where the bytes go does not depend on their channel: a new record's header is put in front when they are published, so the
 	// room begins behind the place of that header.
-	uint64_t from = align4(o->head) + RECORD_HEAD;
+	uint64_t from = align4(o->ix.head) + RECORD_HEAD;
 	size_t first = o->cap - (size_t)(from & (o->cap - 1));
 	iov[0] = (struct iovec){.iov_base = at(o, from), .iov_len = room < first ? room : first};
 	*count = 1;
@@ -156,7 +247,7 @@ ssize_t output_room(struct output *o, size_t want, struct iovec iov[2], int *cou
 	return (ssize_t)room;
 }
 
-static void wake_all(struct output *o)
+void output_wake(struct output *o)
 {
 	struct output_reader *r, *tmp;
 	DL_FOREACH_SAFE(o->readers, r, tmp)
@@ -170,28 +261,25 @@ void output_filled(struct output *o, enum output_channel ch, size_t n)
 	if (!n)
 		return;
 	assert(!o->closed);
-	uint64_t from = align4(o->head);
-	o->total[ch] += n;
-	o->held += n;
+	uint64_t from = align4(o->ix.head);
+	o->ix.total[ch] += n;
+	o->ix.held += n;
 	// A short piece of the same channel joins the newest record: moved down over the header that it then does not need.
-	if (o->last != NO_RECORD && n <= 512 && record_channel(o, o->last) == ch &&
-		record_len(o, o->last) + n <= RECORD_MAX) {
-		uint32_t len = record_len(o, o->last);
+	if (o->ix.last != NO_RECORD && n <= 512 && record_channel(o, o->ix.last) == ch &&
+		record_len(o, o->ix.last) + n <= RECORD_MAX) {
+		uint32_t len = record_len(o, o->ix.last);
 		for (size_t i = 0; i < n; i++)
-			*at(o, o->head + i) = *at(o, from + RECORD_HEAD + i);
-		o->head += n;
-		record_put(o, o->last, ch, len + (uint32_t)n);
+			*at(o, o->ix.head + i) = *at(o, from + RECORD_HEAD + i);
+		o->ix.head += n;
+		record_put(o, o->ix.last, ch, len + (uint32_t)n);
 	} else {
 		record_put(o, from, ch, (uint32_t)n);
-		o->last = from;
-		o->head = from + RECORD_HEAD + n;
+		o->ix.last = from;
+		o->ix.head = from + RECORD_HEAD + n;
 	}
-	wake_all(o);
-}
-
-static size_t page_size(void)
-{
-	return (size_t)sysconf(_SC_PAGESIZE);
+	publish(o);
+	output_reading(o, false);
+	output_wake(o);
 }
 
 // Gives back the pages of the ring between two offsets (the bytes from..to are not needed any more).
@@ -204,7 +292,9 @@ static void release_pages(struct output *o, uint64_t from, uint64_t to)
 		size_t start = (pos + page - 1) / page * page, end = (pos + n) / page * page;
 		if (pos + n == o->cap)
 			end = o->cap;
-		if (start < end)
+		if (start < end && o->slot)
+			store_log_punch(o->slot, page + start, end - start);
+		else if (start < end)
 			madvise(o->ring + start, end - start, MADV_DONTNEED);
 		from += n;
 	}
@@ -215,15 +305,19 @@ void output_close(struct output *o)
 	if (o->closed)
 		return;
 	o->closed = true;
-	while (o->last != NO_RECORD && !pinned(o) && o->held - record_len(o, o->tail) >= o->replay)
+	uint64_t tail = o->ix.tail;
+	while (o->ix.last != NO_RECORD && !pinned(o) && o->ix.held - record_len(o, o->ix.tail) >= o->replay)
 		drop_oldest(o);
-	if (o->ring && o->last == NO_RECORD) {
-		munmap(o->ring, o->cap);
-		o->ring = NULL;
-	} else if (o->ring) {
-		release_pages(o, o->head, o->tail + o->cap);
-	}
-	wake_all(o);
+	if (o->ix.tail != tail)
+		publish(o);
+	// A ring that has not gone round has no page behind its head.
+	if (o->ring && o->ix.head <= o->cap)
+		release_pages(o, 0, o->ix.tail);
+	else if (o->ring)
+		release_pages(o, o->ix.head, o->ix.tail + o->cap);
+	if (o->ix.last == NO_RECORD)
+		unmap_ring(o);
+	output_wake(o);
 }
 
 bool output_closed(const struct output *o)
@@ -233,41 +327,90 @@ bool output_closed(const struct output *o)
 
 uint64_t output_total(const struct output *o, enum output_channel ch)
 {
-	return o->total[ch];
+	return o->ix.total[ch];
 }
 
 size_t output_held(const struct output *o)
 {
-	return o->held;
+	return o->ix.held;
 }
 
 size_t output_memory(const struct output *o)
 {
 	size_t page = page_size();
-	return sizeof *o + (o->ring ? ((size_t)(o->head - o->tail) / page + 1) * page : 0);
+	return sizeof *o + (o->ring ? ((size_t)(o->ix.head - o->ix.tail) / page + 1) * page : 0);
+}
+
+bool output_lost(const struct output *o)
+{
+	return o->lost;
+}
+
+void output_lose(struct output *o)
+{
+	o->lost = true;
+	if (o->shared)
+		store_set(&o->shared->lost, 1);
+}
+
+static uint64_t total(const struct output *o)
+{
+	return o->ix.total[OUTPUT_STDOUT] + o->ix.total[OUTPUT_STDERR] + o->ix.total[OUTPUT_PTY];
 }
 
 void output_attach(struct output *o, struct output_reader *r)
 {
-	uint64_t all = o->total[OUTPUT_STDOUT] + o->total[OUTPUT_STDERR] + o->total[OUTPUT_PTY];
-	size_t after = o->held;
+	uint64_t after = o->ix.held;
 	r->log = o;
-	r->at = o->tail;
+	r->at = o->ix.tail;
 	r->used = 0;
-	while (o->last != NO_RECORD && r->at != o->last && after - record_len(o, r->at) >= o->replay) {
+	while (o->ix.last != NO_RECORD && r->at != o->ix.last && after - record_len(o, r->at) >= o->replay) {
 		after -= record_len(o, r->at);
 		r->at = record_next(o, r->at);
 	}
-	r->lost = all > after;
+	r->lost = o->lost || total(o) > after;
 	DL_APPEND(o->readers, r);
+}
+
+void output_attach_from(
+	struct output *o, struct output_reader *r, uint64_t from[OUTPUT_CHANNELS], uint64_t skip[OUTPUT_CHANNELS])
+{
+	uint64_t first[OUTPUT_CHANNELS];
+	memcpy(first, o->ix.total, sizeof first);
+	for (uint64_t off = o->ix.tail; o->ix.last != NO_RECORD; off = record_next(o, off)) {
+		first[record_channel(o, off)] -= record_len(o, off);
+		if (off == o->ix.last)
+			break;
+	}
+	r->log = o;
+	r->at = o->ix.tail;
+	r->used = 0;
+	r->lost = o->lost;
+	for (int ch = 0; ch < OUTPUT_CHANNELS; ch++) {
+		skip[ch] = from[ch] > first[ch] ? from[ch] - first[ch] : 0;
+		r->lost |= from[ch] < first[ch];
+		from[ch] = from[ch] < first[ch] ? first[ch] : from[ch];
+	}
+	DL_APPEND(o->readers, r);
+}
+
+void output_mark(struct output *o, enum output_channel ch, uint64_t n)
+{
+	if (o->shared)
+		__atomic_store_n(&o->shared->mark[ch], n, __ATOMIC_RELEASE);
+}
+
+uint64_t output_marked(const struct output *o, enum output_channel ch)
+{
+	return o->shared ? __atomic_load_n(&o->shared->mark[ch], __ATOMIC_ACQUIRE) : 0;
 }
 
 void output_attach_live(struct output *o, struct output_reader *r)
 {
 	r->log = o;
-	r->lost = false;
-	r->at = o->last == NO_RECORD ? o->head : o->last;
-	r->used = o->last == NO_RECORD ? 0 : record_len(o, o->last);
+	r->lost = o->lost;
+	r->at = o->ix.last == NO_RECORD ? o->ix.head : o->ix.last;
+	r->used = o->ix.last == NO_RECORD ? 0 : record_len(o, o->ix.last);
 	DL_APPEND(o->readers, r);
 }
 
@@ -293,10 +436,10 @@ size_t output_readers(const struct output *o)
 bool output_next(struct output_reader *r, size_t max, struct output_span *s)
 {
 	struct output *o = r->log;
-	if (o->last == NO_RECORD)
+	if (o->ix.last == NO_RECORD)
 		return false;
 	while (r->used == record_len(o, r->at)) {
-		if (r->at == o->last)
+		if (r->at == o->ix.last)
 			return false;
 		r->at = record_next(o, r->at);
 		r->used = 0;
@@ -320,9 +463,9 @@ void output_taken(struct output_reader *r, size_t n)
 
 size_t output_behind(const struct output_reader *r)
 {
-	if (r->log->last == NO_RECORD)
+	if (r->log->ix.last == NO_RECORD)
 		return 0;
-	return (size_t)(r->log->head - (r->at + RECORD_HEAD + r->used));
+	return (size_t)(r->log->ix.head - (r->at + RECORD_HEAD + r->used));
 }
 
 struct output_reader *output_blocker(const struct output *o)
@@ -336,4 +479,72 @@ struct output_reader *output_blocker(const struct output *o)
 			return min;
 	}
 	return NULL;
+}
+
+// --- taken back ---
+
+// The records of a log that was just mapped, one by one, and what they hold together. The newest one's header may have been of a write
+// that was cut: its length is what the index says.
+static bool records_make_sense(struct output *o, uint64_t sum[OUTPUT_CHANNELS])
+{
+	const struct index *ix = &o->ix;
+	for (uint64_t off = ix->tail; off <= ix->last; off = record_next(o, off)) {
+		uint32_t word = record_word(o, off);
+		uint64_t len = off == ix->last ? ix->head - off - RECORD_HEAD : word & 0xffffffu;
+		if (word >> 24 >= OUTPUT_CHANNELS || !len || len > 0xffffffu)
+			return false;
+		if (off == ix->last) {
+			record_put(o, off, (enum output_channel)(word >> 24), (uint32_t)len);
+			sum[word >> 24] += len;
+			return true;
+		}
+		if (off + RECORD_HEAD + len > ix->last)
+			return false;
+		sum[word >> 24] += len;
+	}
+	return false; // the newest one was not met
+}
+
+static bool makes_sense(struct output *o)
+{
+	const struct index *ix = &o->ix;
+	uint64_t sum[OUTPUT_CHANNELS] = {0};
+	if (o->shared->magic != MAGIC || o->shared->cap != o->cap)
+		return false;
+	if (ix->head > OFFSET_MAX || ix->tail > ix->head || ix->head - ix->tail > o->cap || ix->tail % 4)
+		return false;
+	if (ix->last == NO_RECORD ? ix->tail != ix->head
+				  : ix->last < ix->tail || ix->last % 4 || ix->head < ix->last + RECORD_HEAD ||
+					    !records_make_sense(o, sum))
+		return false;
+	uint64_t held = 0;
+	for (int ch = 0; ch < OUTPUT_CHANNELS; ch++) {
+		if (ix->total[ch] > OFFSET_MAX || ix->total[ch] < sum[ch])
+			return false;
+		held += sum[ch];
+	}
+	return held == ix->held;
+}
+
+int output_take_back(struct output **out, struct store_slot *slot, size_t replay)
+{
+	struct output *o = output_new_in(slot, replay);
+	*out = NULL;
+	int rc = o ? map_ring(o) : -ENOMEM;
+	if (rc == 0) {
+		struct shared *s = o->shared;
+		uint32_t turn = store_get(&s->turn);
+		if (turn)
+			o->ix = s->index[turn % 2];
+		if (s->lost || s->reading)
+			output_lose(o);
+		store_set(&s->reading, 0);
+		rc = turn && !makes_sense(o) ? -EINVAL : 0;
+	}
+	if (rc < 0) {
+		output_free(o);
+		return rc;
+	}
+	*out = o;
+	return 0;
 }

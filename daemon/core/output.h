@@ -2,7 +2,8 @@
 // output: the tagged byte log of one process. Writers append chunks with a channel, readers are cursors with absolute offsets, so
 // that no reader has a copy. Bytes are written before the indices that publish them. The log belongs to its process; a reader
 // belongs to whoever attached it and detaches it before the log is freed.
-// wake() is called from output_filled and output_close; in it a reader may read and may detach itself, nothing else.
+// It may lie in the memory of a store's slot: then a daemon that takes the place of one that died finds it there.
+// wake() is called from output_filled, output_close and output_wake; in it a reader may read and may detach itself, nothing else.
 #ifndef CELLD_CORE_OUTPUT_H
 #define CELLD_CORE_OUTPUT_H
 
@@ -15,6 +16,7 @@
 enum output_channel { OUTPUT_STDOUT, OUTPUT_STDERR, OUTPUT_PTY, OUTPUT_CHANNELS };
 
 struct output;
+struct store_slot;
 
 struct output_reader {
 	void (*wake)(struct output_reader *r); // there is more to read, or the log was closed
@@ -36,11 +38,20 @@ struct output_span {
 
 // REPLAY: bytes kept for readers that attach later. Allocates no pages until something is written. NULL when out of memory.
 struct output *output_new(size_t replay);
+// The same in the memory of SLOT (borrowed; NULL: memory of its own): output_memory_size(REPLAY) bytes that are zero.
+struct output *output_new_in(struct store_slot *slot, size_t replay);
+size_t output_memory_size(size_t replay);
+// The log that an earlier daemon left in SLOT, with the same REPLAY. 0; -EINVAL if it makes no sense; -ENOMEM.
+int output_take_back(struct output **out, struct store_slot *slot, size_t replay);
+// Leaves what is in a slot's memory.
 void output_free(struct output *o);
 
 // Room for the next chunk as up to two pieces of the ring, at most WANT bytes together; *COUNT pieces. Returns the bytes of room: 0 when a
 // reader has to take something first, -ENOMEM when the ring cannot be mapped.
 ssize_t output_room(struct output *o, size_t want, struct iovec iov[2], int *count);
+// Round a read into that room: while it is ON, a crash may lose what the read has brought, and the log says so when it is taken back.
+// output_filled ends it too.
+void output_reading(struct output *o, bool on);
 // Publishes N bytes that were written into that room (N <= the room) and wakes the readers.
 void output_filled(struct output *o, enum output_channel ch, size_t n);
 // No more will come: the ring shrinks to what replay needs. Wakes the readers, which then find the end.
@@ -53,10 +64,23 @@ size_t output_held(const struct output *o);
 // Memory of the log in bytes, for bounds on what ended processes keep.
 size_t output_memory(const struct output *o);
 
+// Wakes all readers.
+void output_wake(struct output *o);
+// True if a crash may have cut bytes out of it, or output_lose was called: every reader that attaches is told (lost), in later daemons too.
+bool output_lost(const struct output *o);
+void output_lose(struct output *o);
+
 // Attaches R at the oldest byte that is kept. R->lost says whether earlier output is gone already.
 void output_attach(struct output *o, struct output_reader *r);
 // At the end of what was written: live output only.
 void output_attach_live(struct output *o, struct output_reader *r);
+// At the oldest byte that there is; SKIP: bytes of each channel that R is to leave out until it is FROM bytes into that channel.
+// R->lost says whether a channel begins only behind that; then FROM is raised to where it does.
+void output_attach_from(
+	struct output *o, struct output_reader *r, uint64_t from[OUTPUT_CHANNELS], uint64_t skip[OUTPUT_CHANNELS]);
+// A number for each channel that a log in a slot keeps for somebody, 0 at first and elsewhere.
+void output_mark(struct output *o, enum output_channel ch, uint64_t n);
+uint64_t output_marked(const struct output *o, enum output_channel ch);
 void output_detach(struct output_reader *r);
 size_t output_readers(const struct output *o);
 // The next bytes for R, at most MAX and contiguous: true and *S set; false if it has read all. They stay valid until output_taken.

@@ -31,6 +31,7 @@ struct proc_end {
 	bool core;      // ... and the kernel has dumped its core
 	bool timed_out; // its deadline passed before it had ended
 	bool stopped;   // the sandbox ended first: there is no exit to tell
+	bool leaving;   // of a stream alone: the daemon is being replaced, the process goes on
 };
 
 struct proc_limits {
@@ -41,17 +42,20 @@ struct proc_limits {
 	size_t replay;
 	int64_t grace_ms;
 	int64_t retention_ms;
-	pid_t init; // the init part, which has what an earlier daemon left; 0 = none
+	pid_t init;          // the init part, which has what an earlier daemon left; 0 = none
+	struct store *store; // where processes outlive the daemon; borrowed; NULL = nowhere
 };
 
 struct procs;
 struct proc;
+struct store;
 
 struct proc_spec {
 	struct spawn_spec run; // fd is filled in by proc_start
 	enum proc_kind kind;
 	const char *command;       // shown in lists
 	const char *session_id;    // or NULL
+	const char *note;          // what its surface needs to find it again after a crash, or NULL
 	const struct asked *asked; // or NULL; copied
 	double timeout;            // seconds, 0 = none
 	bool want_stdin;           // a pipe; else /dev/null
@@ -65,6 +69,22 @@ struct proc_spec {
 struct procs *procs_new(struct ev_loop *loop, const struct proc_limits *limits, const struct spawn_base *base);
 // Frees the table; living processes are left alone.
 void procs_free(struct procs *t);
+
+// What a store's log has to hold for one process (struct store_sizes).
+size_t proc_log_size(size_t replay);
+struct procs_taken {
+	size_t living, ended; // taken back
+	size_t refused;       // could not be read: ended
+};
+// Before the loop runs: whatever an earlier daemon left in the store is in the table again, with its pid. Those that live are looked at
+// in the loop's first turn: until then readers can be attached and ends asked for (proc_on_end), as if nothing had happened. 0; -ENOMEM:
+// then all is still there for the next daemon, and this one should go.
+int procs_take_back(struct procs *t, struct procs_taken *taken);
+// Another daemon is to take the place of this one: no pipe is read any more, nothing can be started (-ERESTART), every reader is woken:
+// proc_stream_end. Input that a process has not taken yet is left in the store; who waits for that is told that it is written.
+void procs_leave(struct procs *t);
+bool procs_leaving(const struct procs *t);
+
 // Reaps whatever has ended (the SIGCHLD callback; also called by hand).
 void procs_reap(struct procs *t);
 // The daemon runs again after it was stopped (SIGCONT): deadlines move by the time it was away. Also noticed without the signal.
@@ -93,7 +113,7 @@ void procs_forget(struct procs *t);
 // Marks all that still live as stopped (their readers find the end) and kills everything below the daemon.
 void procs_kill_all(struct procs *t);
 
-// Starts one. 0, or negative errno with *STEP set (-EUSERS: max_procs; -EBUSY: held). *OUT is borrowed.
+// Starts one. 0, or negative errno with *STEP set (-EUSERS: max_procs; -EBUSY: held; -ERESTART: leaving). *OUT is borrowed.
 int proc_start(struct procs *t, const struct proc_spec *spec, struct proc **out, enum spawn_step *step);
 pid_t proc_pid(const struct proc *p);
 enum proc_state proc_state(const struct proc *p);
@@ -107,6 +127,11 @@ int64_t proc_ended_ago_ms(const struct proc *p);      // 0 while it has not
 struct output *proc_output(const struct proc *p);
 // The end once it is ENDED, else NULL.
 const struct proc_end *proc_end(const struct proc *p);
+// What a stream of its output ends with: that, or one that is LEAVING; NULL: not yet.
+const struct proc_end *proc_stream_end(const struct proc *p);
+const char *proc_note(const struct proc *p); // NULL if none was given
+// Replaces the function of its spec, for one that was taken back (it has none then).
+void proc_on_end(struct proc *p, void (*on_end)(void *arg, const struct proc *p), void *arg);
 // True while it has not been waited for, so that its pid and group are its own.
 bool proc_waitable(const struct proc *p);
 

@@ -4,7 +4,9 @@
 #include "daemon/io.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -21,6 +23,17 @@ static void on_readable(struct ev_loop *loop, ev_io *w, int revents)
 	proc_io_drain(pipe->proc);
 }
 
+static void init_watchers(struct proc *p)
+{
+	for (int i = 0; i < 2; i++) {
+		struct proc_pipe *pipe = &p->pipes[i];
+		pipe->proc = p;
+		ev_io_init(&pipe->io, on_readable, pipe->fd, EV_READ);
+		pipe->io.data = pipe;
+	}
+	proc_stdin_start(p);
+}
+
 static int open_output(struct proc *p, int i, int *child_fd)
 {
 	int fds[2];
@@ -28,9 +41,37 @@ static int open_output(struct proc *p, int i, int *child_fd)
 	if (rc < 0)
 		return rc;
 	p->pipes[i].fd = fds[0];
+	p->pipes[i].channel = i ? OUTPUT_STDERR : OUTPUT_STDOUT;
 	*child_fd = fds[1];
-	// The read end is a description of our own: the child's write end stays blocking.
-	return io_set_nonblock(fds[0]);
+	return 0;
+}
+
+// From here on *FD is a description that nobody shares: epoll would go on to watch one that others hold after it is closed. (The other
+// side of the pipe is another description in any case, and stays blocking.)
+static int own(const struct store_slot *slot, int *fd, int flags)
+{
+	char path[32];
+	if (*fd < 0)
+		return 0;
+	if (!slot)
+		return io_set_nonblock(*fd);
+	snprintf(path, sizeof path, "/proc/self/fd/%d", *fd);
+	int mine = open(path, flags | O_NONBLOCK | O_CLOEXEC);
+	if (mine < 0) // without /proc
+		return io_set_nonblock(*fd);
+	close(*fd);
+	*fd = mine;
+	return 0;
+}
+
+static int own_all(struct proc *p)
+{
+	if (p->kind == PROC_TERMINAL)
+		return 0; // a master cannot be opened a second time
+	int rc = own(p->slot, &p->pipes[0].fd, O_RDONLY);
+	if (rc == 0)
+		rc = own(p->slot, &p->pipes[1].fd, O_RDONLY);
+	return rc == 0 ? own(p->slot, &p->in.fd, O_WRONLY) : rc;
 }
 
 static int open_terminal(struct proc *p, const struct proc_spec *spec, int child_fd[3])
@@ -45,40 +86,67 @@ static int open_terminal(struct proc *p, const struct proc_spec *spec, int child
 	return 0;
 }
 
-int proc_io_open(struct proc *p, const struct proc_spec *spec, int child_fd[3])
+static int open_ends(struct proc *p, const struct proc_spec *spec, int child_fd[3])
 {
-	int rc;
+	int fds[2], rc = 0;
 	if (p->kind == PROC_TERMINAL)
 		return open_terminal(p, spec, child_fd);
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; rc == 0 && i < 2; i++)
 		rc = open_output(p, i, &child_fd[i + 1]);
-		if (rc < 0)
-			return rc;
-		p->pipes[i].channel = i ? OUTPUT_STDERR : OUTPUT_STDOUT;
-	}
-	p->in.wanted = spec->want_stdin;
-	if (!spec->want_stdin)
-		return 0;
-	int fds[2];
+	if (rc < 0 || !p->in.wanted)
+		return rc;
 	rc = io_pipe(fds);
 	if (rc < 0)
 		return rc;
 	child_fd[0] = fds[0];
 	p->in.fd = fds[1];
-	return io_set_nonblock(fds[1]);
+	return 0;
+}
+
+int proc_io_open(struct proc *p, const struct proc_spec *spec, int child_fd[3])
+{
+	int rc = open_ends(p, spec, child_fd);
+	if (rc < 0)
+		return rc;
+	proc_store_hand(p);
+	return own_all(p);
+}
+
+static void take_terminal(struct proc *p)
+{
+	p->pipes[0].fd = p->in.fd = store_end_take(p->slot, STORE_MASTER);
+	p->pipes[0].channel = OUTPUT_PTY;
+	p->slave = store_end_take(p->slot, STORE_SLAVE);
+}
+
+static void take_pipes(struct proc *p)
+{
+	struct store_slot *slot = p->slot;
+	for (int i = 0; i < 2; i++) {
+		p->pipes[i].fd = store_end_take(slot, i ? STORE_STDERR : STORE_STDOUT);
+		p->pipes[i].channel = i ? OUTPUT_STDERR : OUTPUT_STDOUT;
+	}
+	p->in.fd = store_end_take(slot, STORE_STDIN);
+	(void)own_all(p);
+}
+
+void proc_io_take_back(struct proc *p)
+{
+	if (p->kind == PROC_TERMINAL)
+		take_terminal(p);
+	else
+		take_pipes(p);
+	init_watchers(p);
 }
 
 void proc_io_start(struct proc *p)
 {
+	if (!p->begun)
+		init_watchers(p);
 	for (int i = 0; i < 2; i++) {
-		struct proc_pipe *pipe = &p->pipes[i];
-		pipe->proc = p;
-		ev_io_init(&pipe->io, on_readable, pipe->fd, EV_READ);
-		pipe->io.data = pipe;
-		if (pipe->fd >= 0)
-			ev_io_start(p->table->loop, &pipe->io);
+		if (p->pipes[i].fd >= 0 && !p->table->leaving)
+			ev_io_start(p->table->loop, &p->pipes[i].io);
 	}
-	proc_stdin_start(p);
 }
 
 static void pipe_close(struct proc *p, struct proc_pipe *pipe)
@@ -106,7 +174,10 @@ static size_t read_pipe(struct proc *p, struct proc_pipe *pipe)
 		proc_starve(p);
 		return 0;
 	}
+	output_reading(p->output, true);
 	ssize_t n = io_readv(pipe->fd, iov, count);
+	if (n <= 0)
+		output_reading(p->output, false);
 	if (n == -EAGAIN) {
 		pipe->owed = 0;
 		return 0;
@@ -122,10 +193,16 @@ static size_t read_pipe(struct proc *p, struct proc_pipe *pipe)
 	return (size_t)n;
 }
 
+// All that was in it is read, and nobody can write.
+static bool at_end(const struct proc_pipe *pipe, const struct pollfd *pfd)
+{
+	return pfd->revents == POLLHUP && pipe->channel != OUTPUT_PTY;
+}
+
 void proc_io_drain(struct proc *p)
 {
 	size_t taken = 0, got = 1;
-	while (got && taken < TURN_MAX && !p->starved) {
+	while (got && taken < TURN_MAX && !p->starved && !p->table->leaving && !proc_io_eof(p)) {
 		struct pollfd pfd[2] = {
 			{.fd = p->pipes[0].fd, .events = POLLIN}, {.fd = p->pipes[1].fd, .events = POLLIN}};
 		got = 0;
@@ -135,7 +212,11 @@ void proc_io_drain(struct proc *p)
 		if (ready <= 0)
 			break;
 		for (int i = 0; i < 2 && !p->starved; i++) {
-			if (pfd[i].fd >= 0 && pfd[i].revents)
+			if (pfd[i].fd < 0 || !pfd[i].revents)
+				continue;
+			if (at_end(&p->pipes[i], &pfd[i]))
+				pipe_close(p, &p->pipes[i]);
+			else
 				got += read_pipe(p, &p->pipes[i]);
 		}
 		taken += got;
@@ -167,10 +248,14 @@ bool proc_io_eof(const struct proc *p)
 
 void proc_drain_free(struct proc_drain *d)
 {
-	DL_DELETE(d->table->drains, d);
-	ev_io_stop(d->table->loop, &d->io);
+	struct procs *t = d->table;
+	struct store_slot *slot = d->slot;
+	enum store_end end = d->end;
+	DL_DELETE(t->drains, d);
+	ev_io_stop(t->loop, &d->io);
 	io_close(&d->fd);
 	free(d);
+	proc_store_drained(t, slot, end);
 }
 
 static void on_drain(struct ev_loop *loop, ev_io *w, int revents)
@@ -183,38 +268,60 @@ static void on_drain(struct ev_loop *loop, ev_io *w, int revents)
 		proc_drain_free(d);
 }
 
-static void park(struct proc *p, struct proc_pipe *pipe)
+static int park(struct procs *t, int fd, struct store_slot *slot, enum store_end end)
 {
 	struct proc_drain *d = calloc(1, sizeof *d);
-	ev_io_stop(p->table->loop, &pipe->io);
-	if (!d) {
-		pipe_close(p, pipe);
-		return;
-	}
-	d->table = p->table;
-	d->fd = pipe->fd;
-	pipe->fd = -1;
+	if (!d)
+		return -ENOMEM;
+	d->table = t;
+	d->fd = fd;
+	d->slot = slot;
+	d->end = end;
 	ev_io_init(&d->io, on_drain, d->fd, EV_READ);
 	d->io.data = d;
-	ev_io_start(p->table->loop, &d->io);
-	DL_APPEND(p->table->drains, d);
+	ev_io_start(t->loop, &d->io);
+	DL_APPEND(t->drains, d);
+	return 0;
 }
 
-void proc_io_finish(struct proc *p, bool parked)
+int proc_io_park(struct procs *t, int fd, struct store_slot *slot, enum store_end end)
 {
+	int rc = end == STORE_MASTER ? 0 : own(slot, &fd, O_RDONLY);
+	if (rc == 0)
+		rc = park(t, fd, slot, end);
+	if (rc < 0)
+		io_close(&fd);
+	return rc;
+}
+
+static enum store_end end_of(const struct proc *p, int i)
+{
+	return p->kind == PROC_TERMINAL ? STORE_MASTER : i ? STORE_STDERR : STORE_STDOUT;
+}
+
+unsigned proc_io_finish(struct proc *p, bool parked)
+{
+	unsigned held = 0;
 	proc_stdin_close_now(p);
 	proc_io_close_slave(p);
 	for (int i = 0; i < 2; i++) {
-		if (p->pipes[i].fd < 0)
+		struct proc_pipe *pipe = &p->pipes[i];
+		if (pipe->fd < 0)
 			continue;
-		if (parked)
-			park(p, &p->pipes[i]);
-		else
-			pipe_close(p, &p->pipes[i]);
+		ev_io_stop(p->table->loop, &pipe->io);
+		if (parked && park(p->table, pipe->fd, p->slot, end_of(p, i)) == 0) {
+			pipe->fd = -1;
+			held |= 1u << end_of(p, i);
+		} else {
+			pipe_close(p, pipe);
+		}
 	}
+	return held;
 }
 
 void proc_io_close_slave(struct proc *p)
 {
+	if (p->kind == PROC_TERMINAL)
+		proc_store_drop(p, 1u << STORE_SLAVE);
 	io_close(&p->slave);
 }

@@ -1,13 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// proc_priv: what proc.c (table, life machine) and proc_io.c (pipes, stdin) share. Nobody else includes it.
+// proc_priv: what proc.c (life machine), proc_table.c, proc_io.c (pipes), proc_store.c and the others of proc share. Nobody else includes it.
 #ifndef CELLD_CORE_PROC_PRIV_H
 #define CELLD_CORE_PROC_PRIV_H
 
 #include "daemon/core/proc.h"
+#include "daemon/core/store.h"
 
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
+#define STORE_ENDS_ALL ((1u << STORE_ENDS) - 1)
+
+// What a slot's life says in its flags.
+enum proc_kept {
+	PROC_KEPT_KILLED = 1,    // by its deadline
+	PROC_KEPT_CLOSING = 2,   // its stdin is to be closed
+	PROC_KEPT_ENDING = 4,    // its session is being ended
+	PROC_KEPT_ENDED = 8,     // ENDED, and those who wait for that have been told
+	PROC_KEPT_FORGOTTEN = 16 // only pipes that others hold are left of it
+};
+
+// Bytes that may wait for one process, in its queue and behind it.
+#define PROC_INPUT_MAX ((size_t)40 * 1024 * 1024)
 #define PROC_READ_MAX ((size_t)64 * 1024)
 
 struct proc_pipe {
@@ -36,10 +50,16 @@ struct proc {
 	struct proc_end end;
 	bool waited;
 	bool grace_over;
-	bool killed;  // by its deadline
-	bool starved; // output has no room, the pipes are not read
+	bool killed;             // by its deadline
+	bool starved;            // output has no room, the pipes are not read
+	bool adopted;            // started by an earlier daemon and not waited for yet
+	bool begun;              // by an earlier daemon
+	bool looked_at;          // since it was taken back
+	int64_t late_ns;         // until when its pid is waited for
+	struct store_slot *slot; // or NULL
 	char *command;
 	char *session_id;
+	char *note;          // or NULL
 	struct asked *asked; // or NULL
 	size_t asked_size;
 	int64_t started_ms;
@@ -69,6 +89,8 @@ struct proc_drain {
 	struct procs *table;
 	int fd;
 	ev_io io;
+	struct store_slot *slot; // that keeps it too, or NULL
+	enum store_end end;
 	struct proc_drain *prev, *next;
 };
 
@@ -79,8 +101,14 @@ struct procs {
 	struct proc *by_pid;
 	struct proc *living, *ended;
 	size_t living_count, ended_count, ended_memory;
-	bool held;    // nothing may be started
-	size_t timed; // living ones with a deadline
+	bool held;               // nothing may be started
+	bool leaving;            // another daemon takes the place of this one
+	size_t adopted;          // living ones that an earlier daemon started, not waited for yet
+	struct proc *late;       // left by it before they had a pid
+	ev_io event;             // the store has news of those
+	ev_timer settle;         // goes on with what was taken back
+	struct proc_end upgrade; // what streams end with while leaving
+	size_t timed;            // living ones with a deadline
 	struct proc_drain *drains;
 	struct proc_ending *endings;
 	struct proc_input *settled; // to be told
@@ -102,8 +130,12 @@ void proc_io_drain(struct proc *p);
 void proc_io_mark_owed(struct proc *p);
 bool proc_io_owes(const struct proc *p);
 bool proc_io_eof(const struct proc *p);
-// Hands open pipes to drains (PARK) or closes them; closes stdin.
-void proc_io_finish(struct proc *p, bool park);
+// Hands open pipes to drains (PARK) or closes them; closes stdin. The ends that are with drains now.
+unsigned proc_io_finish(struct proc *p, bool park);
+// The same for one that is taken back ended: FD (taken) is still held by others.
+int proc_io_park(struct procs *t, int fd, struct store_slot *slot, enum store_end end);
+// The ends that an earlier daemon left.
+void proc_io_take_back(struct proc *p);
 // From now on a terminal's output ends with its last process.
 void proc_io_close_slave(struct proc *p);
 void proc_drain_free(struct proc_drain *d);
@@ -111,6 +143,10 @@ void proc_drain_free(struct proc_drain *d);
 // --- proc_stdin.c ---
 void proc_stdin_start(struct proc *p);
 void proc_stdin_close_now(struct proc *p);
+// Writes on, after it was taken back.
+void proc_stdin_go_on(struct proc *p);
+// What is not written yet goes to the store, and nothing is written any more.
+void proc_stdin_leave(struct proc *p);
 // Of one that is settled.
 void proc_input_free(struct proc_input *in);
 
@@ -119,7 +155,55 @@ void proc_ending_free(struct proc_ending *e);
 // P is about to be freed.
 void proc_ending_detach(struct proc *p);
 
+// --- proc_table.c ---
+void proc_free(struct proc *p);
+void proc_forget(struct proc *p);
+size_t proc_memory(const struct proc *p);
+void procs_expire(struct procs *t);
+
+// --- proc_store.c: all of it does nothing for a process without a slot ---
+// Takes a slot and writes the record; without one the process lives no longer than its daemon.
+void proc_store_begin(struct proc *p);
+// Has the ends kept, before anything runs at their other side.
+void proc_store_hand(struct proc *p);
+void proc_store_drop(struct proc *p, unsigned ends);
+void proc_store_deadline(struct proc *p, int64_t ns);
+void proc_store_flag(struct proc *p, enum proc_kept flag);
+// Before it is reaped: how it ended.
+void proc_store_end(struct proc *p, int code, int status);
+// When it did so if the store knows better than now.
+int64_t proc_store_ended_ns(const struct proc *p);
+// The process of SLOT (or NULL) is not kept any more; pipes that others hold may be.
+void proc_store_forget(struct procs *t, struct store_slot *slot);
+// One such pipe has ended.
+void proc_store_drained(struct procs *t, struct store_slot *slot, enum store_end end);
+// True once its pid may not be used any more, whether its end was looked at or not.
+bool proc_gone(const struct proc *p);
+// N bytes of input that it has not taken, AT behind the first; then how many there are; and back into its queue.
+bool proc_store_rest(struct proc *p, uint64_t at, const void *data, size_t n);
+void proc_store_rest_end(struct proc *p, uint64_t n);
+void proc_store_rest_take(struct proc *p);
+// The ends of those that an earlier daemon started.
+void procs_collect(struct procs *t);
+// It was waited for, or nobody will.
+void proc_unadopt(struct proc *p);
+// Where those of its session are that have lost their parents.
+pid_t proc_parent(const struct proc *p);
+
+// --- proc_back.c ---
+void procs_store_init(struct procs *t);
+// The table goes, what the store keeps stays.
+void procs_store_release(struct procs *t);
+
 // --- proc.c ---
+struct proc *proc_new(struct procs *t);
+// The pid of a new process is its own from now on: an ended one of that number is not found any more. 0 or -ENOMEM.
+int proc_enlist(struct proc *p);
+// Starts the timer of its deadline, if it has one.
+void proc_arm(struct proc *p);
+void proc_record_end(struct proc *p, int code, int status);
+// Its end is known, and its number may be another's from now on.
+void proc_waited(struct proc *p);
 // The one place where states change; call it after anything that it depends on has.
 void proc_advance(struct proc *p);
 void proc_starve(struct proc *p);

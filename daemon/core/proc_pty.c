@@ -24,6 +24,7 @@ struct proc_ending {
 	struct procs *table;
 	struct proc *proc; // NULL once that was freed
 	pid_t session;
+	pid_t parent;    // where members are that have lost theirs
 	int64_t kill_ns; // when patience is over
 	double pause;
 	ev_timer look;
@@ -64,7 +65,7 @@ static int living_master(const struct proc *p)
 {
 	if (p->kind != PROC_TERMINAL)
 		return -ENOTTY;
-	return p->waited || p->pipes[0].fd < 0 ? -ESRCH : p->pipes[0].fd;
+	return proc_gone(p) || p->pipes[0].fd < 0 ? -ESRCH : p->pipes[0].fd;
 }
 
 int proc_resize(struct proc *p, const struct pty_size *size)
@@ -145,7 +146,7 @@ static int look_at(struct proc_ending *e, bool kill_them)
 		return 0;
 	if (e->sweep)
 		return sweep(e, kill_them ? TREE_KILL : e->swept ? TREE_COUNT : TREE_HANG_UP);
-	int n = tree_session(e->session, getpid(), kill_them ? TREE_KILL : TREE_COUNT);
+	int n = tree_session(e->session, e->parent, kill_them ? TREE_KILL : TREE_COUNT);
 	if (n < 0 && kill_them && !leader_waited(e))
 		kill(-e->session, SIGKILL); // what can be done without a list
 	if (n || !leader_waited(e))
@@ -187,11 +188,13 @@ struct proc_ending *proc_end_session(struct proc *p, int64_t grace_ms, void (*do
 		return NULL;
 	p->terminal_id = 0;
 	p->ending = e;
-	*e = (struct proc_ending){.table = t, .proc = p, .session = p->pid, .done = done, .arg = arg};
+	proc_store_flag(p, PROC_KEPT_ENDING);
+	*e = (struct proc_ending){
+		.table = t, .proc = p, .session = p->pid, .parent = proc_parent(p), .done = done, .arg = arg};
 	e->kill_ns = io_mono_ns() + grace_ms * 1000000;
 	e->pause = LOOK_FIRST_S;
 	DL_APPEND(t->endings, e);
-	if (!recycled(e->session, p->waited) && tree_session(e->session, getpid(), TREE_HANG_UP) < 0 && !p->waited)
+	if (!recycled(e->session, p->waited) && tree_session(e->session, e->parent, TREE_HANG_UP) < 0 && !p->waited)
 		kill(-e->session, SIGHUP);
 	ev_timer_init(&e->look, on_look, 0., 0.);
 	e->look.data = e;

@@ -9,7 +9,7 @@
 #include <utlist.h>
 
 // Bytes that may wait for one process.
-#define WAITING_MAX ((size_t)32 * 1024 * 1024)
+#define WAITING_MAX (PROC_INPUT_MAX - (size_t)8 * 1024 * 1024)
 
 // A write that waits. Settled, it is told from a timer of its own: whoever made room is in the middle of something.
 struct proc_input {
@@ -70,6 +70,8 @@ void proc_input_forget(struct proc_input *in)
 void proc_stdin_close_now(struct proc *p)
 {
 	if (p->in.fd >= 0) {
+		if (p->kind != PROC_TERMINAL && !p->waited) // later it goes with the others
+			proc_store_drop(p, 1u << STORE_STDIN);
 		ev_io_stop(p->table->loop, &p->in.io);
 		if (p->kind == PROC_TERMINAL)
 			p->in.fd = -1; // the master is read on
@@ -155,6 +157,8 @@ static int writable(const struct proc *p)
 {
 	if (p->waited)
 		return -ESRCH;
+	if (p->table->leaving)
+		return -ERESTART;
 	return p->in.fd < 0 || p->in.closing ? -EPIPE : 0;
 }
 
@@ -237,6 +241,28 @@ int proc_close_stdin(struct proc *p)
 	if (!p->in.wanted)
 		return -EPIPE;
 	p->in.closing = true;
-	flush(p);
+	proc_store_flag(p, PROC_KEPT_CLOSING);
+	if (!p->table->leaving)
+		flush(p);
 	return 0;
+}
+
+void proc_stdin_go_on(struct proc *p)
+{
+	if (p->in.fd >= 0)
+		flush(p);
+}
+
+void proc_stdin_leave(struct proc *p)
+{
+	struct proc_input *in;
+	uint64_t n = buf_len(&p->in.queue);
+	ev_io_stop(p->table->loop, &p->in.io);
+	if (p->in.fd < 0 || !next_bytes(p) || !proc_store_rest(p, 0, buf_data(&p->in.queue), (size_t)n))
+		return;
+	while ((in = p->in.waiting) && proc_store_rest(p, n, buf_data(&in->rest), buf_len(&in->rest))) {
+		n += buf_len(&in->rest);
+		settle(in, 0);
+	}
+	proc_store_rest_end(p, n);
 }

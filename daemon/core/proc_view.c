@@ -67,6 +67,24 @@ const struct proc_end *proc_end(const struct proc *p)
 	return p->state == PROC_ENDED ? &p->end : NULL;
 }
 
+const struct proc_end *proc_stream_end(const struct proc *p)
+{
+	if (p->state == PROC_ENDED)
+		return &p->end;
+	return p->table->leaving ? &p->table->upgrade : NULL;
+}
+
+const char *proc_note(const struct proc *p)
+{
+	return p->note;
+}
+
+void proc_on_end(struct proc *p, void (*on_end)(void *arg, const struct proc *p), void *arg)
+{
+	p->on_end = on_end;
+	p->on_end_arg = arg;
+}
+
 bool proc_waitable(const struct proc *p)
 {
 	return !p->waited;

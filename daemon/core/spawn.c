@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/core/spawn.h"
 
+#include "daemon/core/store.h"
 #include "daemon/io.h"
 
 #include <assert.h>
@@ -145,6 +146,7 @@ static _Noreturn void child_exec(struct child *c)
 static _Noreturn void child_run(struct child *c)
 {
 	const struct spawn_spec *s = c->spec;
+	store_child(s->slot);
 	for (int sig = 1; sig < NSIG; sig++)
 		syscall(SYS_rt_sigaction, sig, default_action, NULL, sizeof(uint64_t));
 	if (setsid() < 0)

@@ -12,6 +12,8 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+struct store_slot;
+
 // What every child gets, taken once at start before celld changes its own.
 struct spawn_base {
 	struct rlimit nofile; // the limit that commands get back
@@ -32,7 +34,8 @@ struct spawn_spec {
 	bool controlling_tty;    // fd[0] is a terminal and becomes the controlling one
 	bool like_shell; // what cannot be run says so on its stderr and exits with 127 (not found) or 126, as under a
 			 // shell; a file without a header is run by /bin/sh
-	bool even_priority; // nice 0 and I/O class best-effort 4, whatever celld has
+	struct store_slot *slot; // where the child leaves its pid first of all, or NULL
+	bool even_priority;      // nice 0 and I/O class best-effort 4, whatever celld has
 };
 
 // NOFILE and ORIGINAL_OOM are what celld was started with; commands get that limit and the larger of 100 and that score. Descriptors

@@ -278,15 +278,15 @@ void watches_end_below(struct watches *ws, const char *path)
 	free(real);
 }
 
-void watches_terminate(struct watches *ws)
+void watches_terminate(struct watches *ws, int why)
 {
 	bool busy = ws->busy;
 	ws->busy = true;
 	for (struct watcher *w = ws->all; w; w = ws->turn) {
 		ws->turn = w->next;
-		w->stopped = true;
+		w->stopped = why;
 		if (!w->ready)
-			watch_became_ready(w, -ECANCELED);
+			watch_became_ready(w, why);
 		else if (w->spec.changed)
 			w->spec.changed(w->spec.arg);
 	}
@@ -436,7 +436,7 @@ void *watcher_arg(const struct watcher *w)
 	return w->spec.arg;
 }
 
-bool watcher_stopped(const struct watcher *w)
+int watcher_stopped(const struct watcher *w)
 {
 	return w->stopped;
 }

@@ -62,8 +62,8 @@ int watches_open(struct watches *ws);
 void watches_sync(struct watches *ws);
 // Ends all watchers at or below PATH.
 void watches_end_below(struct watches *ws, const char *path);
-// The sandbox ends: every watcher is stopped.
-void watches_terminate(struct watches *ws);
+// Every watcher is stopped: -ECANCELED, the sandbox ends; -ERESTART, another daemon takes the place of this one.
+void watches_terminate(struct watches *ws, int why);
 
 // Begins to watch. 0, or negative errno, of the path, or of inotify: -ENOSPC (out of fs.inotify.max_user_watches), -EUSERS (over
 // max_nodes). OWNER is compared only: who may find the watcher again.
@@ -85,8 +85,8 @@ const struct watch_event *watcher_next(const struct watcher *w);
 void watcher_taken(struct watcher *w);
 // The end event has been taken.
 bool watcher_ended(const struct watcher *w);
-// watches_terminate was called.
-bool watcher_stopped(const struct watcher *w);
+// What watches_terminate was called with, or 0.
+int watcher_stopped(const struct watcher *w);
 // Looks whether the root is still there: not every way to lose it is told by the kernel (a directory above it is moved, somebody
 // still works in it). It ends as if it had been told.
 void watcher_check(struct watcher *w);

@@ -73,7 +73,8 @@ struct watcher {
 	DIR *reading;
 	uint64_t pass; // number of the reading
 	bool scanning; // in the set's list
-	bool ready, closed, gone, stopped;
+	bool ready, closed, gone;
+	int stopped; // why, or 0
 	bool late;   // added, but not ready then: the owner wants to be told
 	int rc;      // the tree could not be watched
 	bool unsure; // a directory was not found where it should be: look again after a rename

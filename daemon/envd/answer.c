@@ -237,3 +237,8 @@ int answer_error(
 	envd_lines(head, mine, lines);
 	return e->status;
 }
+
+int envd_leaving(struct err *e)
+{
+	return err_set(e, ERR_UNAVAILABLE, "the daemon is being upgraded; reconnect");
+}

@@ -202,6 +202,12 @@ int control_commit(struct control *c, struct control_state *next, struct err *e)
 	return rc;
 }
 
+bool control_initialized(const struct control *c)
+{
+	size_t n;
+	return c->keep && keep_get(c->keep, &n);
+}
+
 static void restore(struct control *c)
 {
 	size_t n;
@@ -229,6 +235,24 @@ struct control *control_new(struct config *config, struct keep *keep)
 	control_metrics_start(c);
 	restore(c);
 	return c;
+}
+
+int control_reloaded(struct control *c)
+{
+	struct control_state rest = c->now;
+	struct err e;
+	if (!c->now.token)
+		return 0;
+	rest.token = NULL;
+	if (keep_state(c, &rest, &e) < 0) {
+		if (!c->config->token)
+			c->config->token = c->now.token; // locked rather than open
+		return -ENOMEM;
+	}
+	explicit_bzero(c->now.token, strlen(c->now.token));
+	free(c->now.token);
+	c->now.token = NULL;
+	return 0;
 }
 
 void control_free(struct control *c)

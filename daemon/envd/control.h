@@ -48,6 +48,8 @@ void control_state_release(struct control_state *s);
 int control_commit(struct control *c, struct control_state *next, struct err *e);
 // An RFC 3339 time. 0 or -EINVAL.
 int control_time(const char *s, struct timespec *out);
+// True once /init was called.
+bool control_initialized(const struct control *c);
 // True and the name in NAME if HEAD has usable Basic credentials.
 bool control_basic(const struct http_head *head, struct buf *name);
 
@@ -61,5 +63,6 @@ void control_metrics_start(struct control *c);
 route_handler control_init;
 route_handler control_metrics;
 route_handler control_envs;
+route_handler control_upgrade;
 
 #endif

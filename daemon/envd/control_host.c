@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What /init changes in the machine's own files (contract B 5.4): certificates to trust, and where the host listens for events.
+// What /init changes in the machine's own files (contract B 5.4): certificates to trust, and where the host listens for events. And /upgrade
+// (5.8).
 #include "daemon/core/files.h"
 #include "daemon/envd/control.h"
 #include "daemon/io.h"
@@ -144,4 +145,26 @@ void control_mark(void)
 		return;
 	(void)io_write(fd, CONTROL_SANDBOX, sizeof CONTROL_SANDBOX - 1);
 	io_close(&fd);
+}
+
+// The binary comes by other ways than this request (contract B leaves it open).
+void control_upgrade(void *ctx, struct conn *c)
+{
+	const struct envd *envd = ctx;
+	struct err e;
+	int rc = 0;
+	if (!envd->upgrade)
+		err_http(&e, 501, ERR_UNIMPLEMENTED, "/upgrade is not available here");
+	else if (!control_initialized(envd->control))
+		err_http(&e, 409, ERR_FAILED_PRECONDITION, "envd not initialized");
+	else if (buf_len(conn_body(c)) > 0)
+		err_http(&e, 501, ERR_UNIMPLEMENTED, "a binary in the request is not taken: put it where this one is");
+	else if ((rc = envd->upgrade(envd->upgrade_arg)) < 0)
+		err_http(&e, 500, ERR_INTERNAL, "upgrade: %s", strerror(-rc));
+	else
+		e.status = 0;
+	if (e.status)
+		envd_error(c, &e, NULL);
+	else
+		envd_reply(c, 204, "Cache-Control: no-store\r\n", NULL);
 }

@@ -28,6 +28,9 @@ struct envd {
 	struct control *control;      // what /init sets
 	struct envd_process *process; // state of their own of process*.c and filesystem*.c, or NULL
 	struct envd_filesystem *filesystem;
+	// The binary at celld's path takes this one's place, soon after it has returned 0; negative errno: what is wrong with it. Or NULL.
+	int (*upgrade)(void *arg);
+	void *upgrade_arg;
 };
 
 // The table of surface B, its handlers bound to CTX.
@@ -44,6 +47,8 @@ void envd_filesystem_free(struct envd_filesystem *f);
 // or NULL) brings back what /init had set before a crash. NULL when out of memory.
 struct control *control_new(struct config *config, struct keep *keep);
 void control_free(struct control *c);
+// The configuration's token was read again (or taken back): one that /init set is over, here and in KEEP. 0 or -ENOMEM: it still holds.
+int control_reloaded(struct control *c);
 // Leaves the file by which programs know that they are in such a sandbox (/run/e2b/.E2B_SANDBOX), where that is possible.
 void control_mark(void);
 // The access token or NULL, borrowed until the next /init or reload.
@@ -69,6 +74,9 @@ void envd_reply(struct conn *c, int status, const char *lines, const struct buf 
 void envd_lines(const struct http_head *head, const char *lines, struct buf *out);
 // A REST error: e->status, {"code":<status>,"message":"..."}\n; EXTRA: further header lines or NULL.
 void envd_error(struct conn *c, const struct err *e, const char *extra);
+
+// Fills E with what a stream ends with when another daemon takes the place of this one: unavailable, ask again. -1.
+int envd_leaving(struct err *e);
 
 // Escapes < > & of the JSON that OUT holds from FROM on, as this surface's error bodies and REST answers have them.
 void envd_escape(struct buf *out, size_t from);

@@ -64,6 +64,8 @@ int fs_watch_error(struct err *e, int rc, const char *path)
 		return fs_failed(e, ERR_NOT_FOUND, rc, "path %s not found: stat %s", path, path);
 	case -ECANCELED:
 		return err_set(e, ERR_UNAVAILABLE, "the sandbox is terminating");
+	case -ERESTART:
+		return envd_leaving(e);
 	case -ENOSPC:
 		return err_set(e, ERR_INTERNAL,
 			"error adding path %s to watcher: out of inotify watches, see fs.inotify.max_user_watches",
@@ -210,7 +212,7 @@ static enum conn_pull pull_events(struct watching *g, struct buf *out, size_t ro
 	}
 	if (!watcher_stopped(g->w))
 		return CONN_PULL_IDLE; // also behind the end of what is watched: only the client ends this
-	fs_watch_error(&e, -ECANCELED, g->path);
+	fs_watch_error(&e, watcher_stopped(g->w), g->path);
 	rpc_end(g->rpc, &e);
 	return CONN_PULL_END;
 }

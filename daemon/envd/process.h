@@ -20,7 +20,9 @@ struct proc *process_remember(const struct envd *envd, const Process__ProcessSel
 int process_not_found(const Process__ProcessSelector *s, struct err *e);
 
 // Answers R with P's output: all of it (STARTER), or what comes from now on; then its end. The stream of a starter ends with
-// deadline_exceeded if P's deadline has ended it.
+// deadline_exceeded if P's deadline has ended it, any stream with unavailable when another daemon takes the place of this one.
+// That a crash of an earlier daemon has cut bytes out of the output is not said here: the messages have no place for it, an error in
+// place of the end would take the exit status away, and what was there before a Connect is never told. Surface A's streams say it.
 void process_stream(struct rpc *r, struct proc *p, bool starter);
 // What went wrong when P was signalled by the sandbox's end.
 int process_terminating(struct err *e);

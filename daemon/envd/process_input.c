@@ -56,6 +56,8 @@ static int write_error(pid_t pid, int rc, struct err *e)
 		return err_set(e, ERR_FAILED_PRECONDITION, "error writing to stdin: stdin not enabled or closed");
 	case -ENOBUFS:
 		return err_set(e, ERR_RESOURCE_EXHAUSTED, "error writing to stdin: too much input waits already");
+	case -ERESTART:
+		return envd_leaving(e);
 	default:
 		return err_sys(e, rc, "error writing to stdin");
 	}

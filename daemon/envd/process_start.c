@@ -180,6 +180,8 @@ static int start_error(const struct start *s, int rc, enum spawn_step step, stru
 		return err_set(e, ERR_RESOURCE_EXHAUSTED, "too many processes");
 	if (rc == -EBUSY && step == SPAWN_PREPARE)
 		return err_set(e, ERR_UNAVAILABLE, "workspace is being reset");
+	if (rc == -ERESTART && step == SPAWN_PREPARE)
+		return envd_leaving(e);
 	if (rc == -ENOSPC && s->spec.kind == PROC_TERMINAL)
 		return err_set(e, ERR_RESOURCE_EXHAUSTED, "no terminal is left");
 	// What the sandbox has run out of is not the request's fault.

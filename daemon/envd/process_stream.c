@@ -124,11 +124,13 @@ static bool pull_output(struct watcher *w, struct buf *out, size_t room)
 static void finish(struct watcher *w, struct buf *out, const struct proc_end *end)
 {
 	struct err e;
-	if (!end->stopped && !(w->starter && end->timed_out)) {
+	if (!end->stopped && !end->leaving && !(w->starter && end->timed_out)) {
 		put_end(w, out, end);
 		return;
 	}
-	if (end->stopped)
+	if (end->leaving)
+		envd_leaving(&e);
+	else if (end->stopped)
 		err_set(&e, ERR_UNAVAILABLE, "the sandbox is terminating");
 	else
 		err_set(&e, ERR_DEADLINE_EXCEEDED, "context deadline exceeded");
@@ -144,7 +146,7 @@ static enum conn_pull pull(void *arg, struct rpc *r, struct buf *out, size_t roo
 	w->started = true;
 	bool all = pull_output(w, out, room);
 	proc_resume(w->proc);
-	const struct proc_end *end = all ? proc_end(w->proc) : NULL;
+	const struct proc_end *end = all ? proc_stream_end(w->proc) : NULL;
 	if (end)
 		finish(w, out, end);
 	if (buf_failed(out))

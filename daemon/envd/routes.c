@@ -14,7 +14,7 @@ static void health(void *ctx, struct conn *c)
 	envd_reply(c, 204, "Cache-Control: no-store\r\n", NULL);
 }
 
-// The host's side of a microVM: pausing it, shrinking it, replacing the daemon in it.
+// The host's side of a microVM: pausing it, shrinking it.
 static void not_here(void *ctx, struct conn *c)
 {
 	(void)ctx;
@@ -38,7 +38,7 @@ static const struct route routes[] = {
 	{ROUTE_POST, "/collapse", not_here, ROUTE_OPEN},
 	{ROUTE_POST, "/fsfreeze", not_here, ROUTE_OPEN},
 	{ROUTE_POST, "/fsthaw", not_here, ROUTE_OPEN},
-	{ROUTE_POST, "/upgrade", not_here, ROUTE_OPEN},
+	{ROUTE_POST, "/upgrade", control_upgrade, ROUTE_OPEN},
 };
 static const struct route preflight = {0, "", answer_preflight, ROUTE_OPEN};
 static const struct route call = {ROUTE_POST, "", rpc_serve, ROUTE_OPEN};

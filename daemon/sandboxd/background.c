@@ -22,8 +22,9 @@ struct bg_run {
 	struct proc *proc;
 	char run_id[RUN_ID_SIZE];
 	char dir[DIR_SIZE];
-	int out[2]; // stdout, stderr; -1 when it cannot be written
-	bool lost;  // some output could not be written
+	int out[2];                     // stdout, stderr; -1 when it cannot be written
+	bool lost;                      // some output could not be written
+	uint64_t skip[OUTPUT_CHANNELS]; // bytes that an earlier daemon has written
 	struct bg_run *prev, *next;
 };
 
@@ -180,7 +181,9 @@ static void on_wake(struct output_reader *r)
 	struct bg_run *run = (struct bg_run *)r;
 	struct output_span s;
 	while (output_next(r, SIZE_MAX, &s)) {
-		write_out(run, s.channel == OUTPUT_STDERR, s.p, s.n);
+		size_t skip = run->skip[s.channel] < s.n ? (size_t)run->skip[s.channel] : s.n;
+		run->skip[s.channel] -= skip;
+		write_out(run, s.channel == OUTPUT_STDERR, s.p + skip, s.n - skip);
 		output_taken(r, s.n);
 	}
 	const struct proc_end *end = proc_end(run->proc);
@@ -212,6 +215,78 @@ void background_drop(struct workspace *ws)
 	}
 }
 
+// --- their beginnings ---
+
+static struct bg_run *run_new(struct workspace *ws, const char *run_id, struct err *e)
+{
+	struct bg_run *run = calloc(1, sizeof *run);
+	if (!run) {
+		err_sys(e, -ENOMEM, "run");
+		return NULL;
+	}
+	run->ws = ws;
+	run->out[0] = run->out[1] = -1;
+	snprintf(run->run_id, sizeof run->run_id, "%s", run_id);
+	snprintf(run->dir, sizeof run->dir, "%s/%s", BACKGROUND_DIR, run->run_id);
+	return run;
+}
+
+static void attach(struct bg_run *run)
+{
+	run->reader.wake = on_wake;
+	run->reader.cut = on_cut;
+	DL_APPEND(run->ws->runs, run);
+}
+
+// --- those of an earlier daemon ---
+
+// Its output file, to be gone on with from *SIZE. Negative errno if it is not what was made.
+static int reopen(int dirfd, const char *name, uint64_t *size)
+{
+	struct stat st;
+	int fd = openat(dirfd, name, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1) {
+		*size = (uint64_t)st.st_size;
+		return fd;
+	}
+	close(fd);
+	return -ELOOP;
+}
+
+static void reopen_files(struct bg_run *run, uint64_t size[OUTPUT_CHANNELS])
+{
+	int dirfd = journals_dir(run->ws->journals, run->dir, false);
+	if (dirfd >= 0)
+		show_files(run, dirfd); // again, if the daemon died before it was through with that
+	for (int i = 0; i < 2; i++) {
+		int fd = dirfd < 0 ? dirfd : reopen(dirfd, out_names[i], &size[i ? OUTPUT_STDERR : OUTPUT_STDOUT]);
+		run->out[i] = fd < 0 ? -1 : fd;
+		run->lost |= fd < 0;
+		if (fd < 0)
+			log_warn("background", "run %s: %s: %s", run->run_id, out_names[i], strerror(-fd));
+	}
+	io_close(&dirfd);
+}
+
+void background_take_back(struct workspace *ws, struct proc *p, const char *run_id)
+{
+	struct err e;
+	uint64_t size[OUTPUT_CHANNELS] = {0};
+	struct bg_run *run = workspace_id_ok(run_id, strlen(run_id)) ? run_new(ws, run_id, &e) : NULL;
+	if (!run) {
+		log_warn("background", "run %s: no memory", run_id);
+		return;
+	}
+	run->proc = p;
+	reopen_files(run, size);
+	attach(run);
+	output_attach_from(proc_output(p), &run->reader, size, run->skip);
+	run->lost |= run->reader.lost;
+	on_wake(&run->reader);
+}
+
 // --- POST /exec/background ---
 
 static int files_error(struct err *e, int rc)
@@ -237,10 +312,8 @@ static int start(struct bg_run *run, struct launch *l, struct err *e)
 	}
 	show_files(run, dirfd);
 	io_close(&dirfd);
-	run->reader.wake = on_wake;
-	run->reader.cut = on_cut;
+	attach(run);
 	output_attach(proc_output(run->proc), &run->reader);
-	DL_APPEND(ws->runs, run);
 	events_background(ws, "bg_submit", proc_session_id(run->proc), run->run_id, NULL);
 	return 0;
 }
@@ -275,20 +348,6 @@ static int parse_run_id(const struct launch *l, const struct workspace *ws, cons
 	return 0;
 }
 
-static struct bg_run *run_new(struct workspace *ws, const char *run_id, struct err *e)
-{
-	struct bg_run *run = calloc(1, sizeof *run);
-	if (!run) {
-		err_sys(e, -ENOMEM, "run");
-		return NULL;
-	}
-	run->ws = ws;
-	run->out[0] = run->out[1] = -1;
-	snprintf(run->run_id, sizeof run->run_id, "%s", run_id);
-	snprintf(run->dir, sizeof run->dir, "%s/%s", BACKGROUND_DIR, run->run_id);
-	return run;
-}
-
 void sandboxd_background(void *ctx, struct conn *c)
 {
 	struct sandboxd *s = ctx;
@@ -308,6 +367,7 @@ void sandboxd_background(void *ctx, struct conn *c)
 	struct bg_run *run = NULL;
 	if (workspace_admit(s->workspace, &e) == 0 && parse_run_id(&l, s->workspace, &run_id, &e) == 0)
 		run = run_new(s->workspace, run_id, &e);
+	l.spec.note = run ? run->run_id : NULL;
 	if (run && start(run, &l, &e) == 0) {
 		started(c, run->run_id);
 	} else {

@@ -92,12 +92,12 @@ static void collect_wake(struct output_reader *r)
 		keep(k, &s);
 		output_taken(r, s.n);
 	}
-	const struct proc_end *end = proc_end(k->proc);
+	const struct proc_end *end = proc_stream_end(k->proc);
 	if (!end)
 		return;
 	struct err e;
-	if (end->stopped) {
-		sandboxd_terminating(&e);
+	if (end->stopped || end->leaving) {
+		(end->leaving ? sandboxd_leaving : sandboxd_terminating)(&e);
 		conn_error(k->conn, &e);
 	} else if (buf_failed(&k->kept[0]) || buf_failed(&k->kept[1])) {
 		err_sys(&e, -ENOMEM, "output");

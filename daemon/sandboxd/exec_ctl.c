@@ -36,6 +36,9 @@ static int process_error(struct err *e, int rc)
 		err_set(e, ERR_RESOURCE_EXHAUSTED, "stdin queue full");
 		e->retryable = true;
 		return -1;
+	case -ERESTART:
+		sandboxd_leaving(e);
+		return -1;
 	default:
 		return err_sys(e, rc, "process");
 	}

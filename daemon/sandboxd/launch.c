@@ -177,6 +177,8 @@ static void start_error(const struct launch *l, int rc, enum spawn_step step, st
 			err_sys(e, rc, "terminal");
 			e->status = 503;
 			e->retryable = true;
+		} else if (rc == -ERESTART) {
+			sandboxd_leaving(e);
 		} else {
 			err_sys(e, rc, "start");
 		}

@@ -60,6 +60,9 @@ static int terminal_error(struct err *e, int rc)
 		err_set(e, ERR_RESOURCE_EXHAUSTED, "input queue full");
 		e->retryable = true;
 		return -1;
+	case -ERESTART:
+		sandboxd_leaving(e);
+		return -1;
 	case -ENXIO:
 		return err_set(e, ERR_FAILED_PRECONDITION, "no foreground process group");
 	default:

@@ -90,3 +90,8 @@ void sandboxd_terminating(struct err *e)
 	err_set(e, ERR_UNAVAILABLE, "sandbox is terminating");
 	e->reason = "sandbox_terminating";
 }
+
+void sandboxd_leaving(struct err *e)
+{
+	err_set(e, ERR_UNAVAILABLE, "the daemon is being upgraded; reconnect");
+}

@@ -22,6 +22,7 @@ struct sandboxd {
 	struct slices *slices;
 	struct watches *watches;
 	struct workspace *workspace; // or NULL: then nothing is written there
+	const struct store *store;   // or NULL
 };
 
 // The table of surface A, its handlers bound to CTX.
@@ -60,10 +61,13 @@ void launch_release(struct launch *l);
 struct workspace *workspace_new(struct sandboxd *s, struct ev_loop *loop);
 // Before the loop goes, after the processes have.
 void workspace_free(struct workspace *ws);
-// Requests are served: what may be done in the background begins.
+// Requests are served: what may be done in the background begins, and what an earlier daemon had begun goes on: after
+// procs_take_back, before the loop runs.
 void workspace_ready(struct workspace *ws);
 // The sandbox ends: nothing is begun in the background any more.
 void workspace_terminate(struct workspace *ws);
+// Another daemon takes the place of this one, after procs_leave: background runs and transcripts are left as they are, for it to go on.
+void workspace_leave(struct workspace *ws);
 // True if the virtual environment is there and finished.
 bool workspace_venv(const struct sandboxd *s);
 // 0, or -1 with E filled while a reset empties the workspace. WS may be NULL here and below.
@@ -85,6 +89,8 @@ json_t *sandboxd_json(const struct conn *c, struct err *e);
 struct proc *sandboxd_pid(const struct sandboxd *s, const json_t *doc, struct err *e);
 // Fills E with what a stream or an answer says when the sandbox itself ends first.
 void sandboxd_terminating(struct err *e);
+// The same when another daemon takes the place of this one: unavailable, and worth another try at once.
+void sandboxd_leaving(struct err *e);
 // Surface A's frames; ATTACH adds the done frame.
 const struct stream_encoder *sandboxd_sse(bool attach);
 // A terminal's own: bare base64.

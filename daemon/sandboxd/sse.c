@@ -27,6 +27,12 @@ static bool exit_of(struct buf *out, const struct proc_end *end, bool truncated,
 		frame_sse_error(out, &e);
 		return false;
 	}
+	if (end->leaving) {
+		struct err e;
+		sandboxd_leaving(&e);
+		frame_sse_error(out, &e);
+		return false;
+	}
 	*f = (struct frame_end){
 		.code = end->code,
 		.signal = end->sig ? proc_signal_name(end->sig) : NULL,

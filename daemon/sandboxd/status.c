@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "daemon/core/store.h"
 #include "daemon/core/tree.h"
 #include "daemon/sandboxd/sandboxd.h"
 
@@ -35,9 +36,25 @@ static int put_stat(void *arg, const struct tree_stat *s)
 	return 0;
 }
 
+// What celld itself has been through. Clients read "processes" alone.
+static void put_daemon(struct jsonw *w, const struct store *store)
+{
+	struct store_deaths d;
+	store_deaths(store, &d);
+	jsonw_key(w, "daemon");
+	jsonw_obj(w);
+	jsonw_kint(w, "restarts", d.restarts);
+	jsonw_kint(w, "upgrades", d.upgrades);
+	if (d.last_ms > 0) {
+		jsonw_kint(w, "last_death_ms", d.last_ms);
+		jsonw_kstr(w, "last_death", d.reason);
+	}
+	jsonw_obj_end(w);
+}
+
 void sandboxd_processes(void *ctx, struct conn *c)
 {
-	(void)ctx;
+	const struct sandboxd *s = ctx;
 	struct buf out;
 	struct jsonw w;
 	buf_init(&out, 0);
@@ -47,6 +64,7 @@ void sandboxd_processes(void *ctx, struct conn *c)
 	jsonw_arr(&w);
 	int rc = tree_each(put_stat, &w);
 	jsonw_arr_end(&w);
+	put_daemon(&w, s->store);
 	jsonw_obj_end(&w);
 	if (rc < 0) {
 		struct err e;

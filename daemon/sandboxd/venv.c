@@ -25,6 +25,7 @@
 
 struct venv {
 	struct workspace *ws;
+	struct proc *proc;
 };
 
 static const char *find_python(void)
@@ -103,7 +104,6 @@ static int run(struct workspace *ws, struct venv *v, const char *python, const c
 	struct user user = {0};
 	struct env env;
 	enum spawn_step step;
-	struct proc *p;
 	env_init(&env);
 	int rc = users_find(s->users, s->config->user, &user);
 	if (rc == 0) {
@@ -117,13 +117,14 @@ static int run(struct workspace *ws, struct venv *v, const char *python, const c
 			.run = {.path = python, .argv = argv, .env = env_list(&env), .cwd = "/", .user = &user},
 			.kind = PROC_INTERNAL,
 			.command = "python3 -m venv",
+			.note = SANDBOXD_NOTE,
 			.on_end = on_end,
 			.on_end_arg = v,
 		};
-		rc = proc_start(s->procs, &spec, &p, &step);
+		rc = proc_start(s->procs, &spec, &v->proc, &step);
 	}
 	if (rc == 0)
-		lower(proc_pid(p));
+		lower(proc_pid(v->proc));
 	env_release(&env);
 	user_release(&user);
 	return rc;
@@ -176,4 +177,25 @@ void venv_drop(struct workspace *ws)
 	if (ws->venv)
 		ws->venv->ws = NULL; // freed at its end
 	ws->venv = NULL;
+}
+
+void venv_take_back(struct workspace *ws, struct proc *p, const char *note)
+{
+	struct venv *v = strcmp(note, SANDBOXD_NOTE) == 0 ? calloc(1, sizeof *v) : NULL;
+	if (!v)
+		return; // it is ended
+	v->ws = ws;
+	v->proc = p;
+	ws->venv = v;
+	proc_on_end(p, on_end, v);
+}
+
+void venv_leave(struct workspace *ws)
+{
+	struct venv *v = ws->venv;
+	venv_drop(ws);
+	if (!v)
+		return;
+	proc_on_end(v->proc, NULL, NULL);
+	free(v);
 }

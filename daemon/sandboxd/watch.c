@@ -27,6 +27,9 @@ static int watch_error(struct err *e, int rc, const char *path)
 	case -ECANCELED:
 		sandboxd_terminating(e);
 		return -1;
+	case -ERESTART:
+		sandboxd_leaving(e);
+		return -1;
 	default:
 		return err_sys(e, rc, "%s", path);
 	}
@@ -368,7 +371,7 @@ static bool pull_end(struct watching *g, struct buf *out)
 	if (watcher_ended(g->w) || g->removed) {
 		frame_flag(out, "ended");
 	} else if (watcher_stopped(g->w)) {
-		sandboxd_terminating(&e);
+		watch_error(&e, watcher_stopped(g->w), g->path);
 		frame_sse_error(out, &e);
 	} else {
 		return false;

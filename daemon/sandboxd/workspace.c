@@ -54,20 +54,47 @@ void workspace_free(struct workspace *ws)
 	free(ws);
 }
 
+static void on_end(void *arg, const struct proc *p)
+{
+	events_end(arg, p);
+}
+
+// What an earlier daemon had begun for this surface.
+static void take_back(struct workspace *ws)
+{
+	for (struct proc *p = procs_first(ws->sandboxd->procs); p; p = proc_next(p)) {
+		const char *note = proc_note(p);
+		if (!note)
+			continue;
+		if (proc_kind(p) == PROC_BACKGROUND)
+			background_take_back(ws, p, note);
+		else if (proc_kind(p) == PROC_INTERNAL)
+			venv_take_back(ws, p, note);
+		else
+			proc_on_end(p, on_end, ws);
+		if (proc_kind(p) == PROC_EXEC || proc_kind(p) == PROC_BACKGROUND)
+			transcript_take_back(ws, p);
+	}
+}
+
 void workspace_ready(struct workspace *ws)
 {
+	take_back(ws);
 	venv_start(ws);
+}
+
+void workspace_leave(struct workspace *ws)
+{
+	ws->terminating = true;
+	venv_leave(ws);
+	transcripts_leave(ws);
+	background_drop(ws);
 }
 
 void workspace_terminate(struct workspace *ws)
 {
 	ws->terminating = true;
 	venv_drop(ws);
-}
-
-static void on_end(void *arg, const struct proc *p)
-{
-	events_end(arg, p);
 }
 
 int workspace_admit(struct workspace *ws, struct err *e)
@@ -80,7 +107,8 @@ int workspace_admit(struct workspace *ws, struct err *e)
 void workspace_prepare(struct workspace *ws, struct proc_spec *spec)
 {
 	if (!ws || spec->kind == PROC_BACKGROUND)
-		return; // these have events of their own
+		return; // these have events of their own, and their note
+	spec->note = SANDBOXD_NOTE;
 	spec->on_end = on_end;
 	spec->on_end_arg = ws;
 }

@@ -16,6 +16,9 @@
 #define TRANSCRIPTS_DIR ".k8e_transcripts"
 #define BACKGROUND_DIR ".k8e_bg"
 
+// The note of a command that surface A has started; a background run's is its run_id, the virtual environment's is this too.
+#define SANDBOXD_NOTE "sandboxd"
+
 struct bg_run;
 struct transcript;
 struct reset;
@@ -52,10 +55,16 @@ void events_background(
 void transcript_start(struct workspace *ws, struct proc *p);
 // Ends them all where they are.
 void transcripts_drop(struct workspace *ws);
+// Writes what waits and leaves them for the next daemon, which goes on behind the last whole line. (Lines that waited when a daemon
+// died are not there.)
+void transcripts_leave(struct workspace *ws);
+void transcript_take_back(struct workspace *ws, struct proc *p);
 
 // --- background.c ---
 // Their processes end without a trace.
 void background_drop(struct workspace *ws);
+// P was a run of an earlier daemon. Its files have what that one had written; what follows comes from the log.
+void background_take_back(struct workspace *ws, struct proc *p, const char *run_id);
 bool background_running(const struct workspace *ws, const char *run_id);
 
 // --- reset.c ---
@@ -66,5 +75,8 @@ void venv_init(struct workspace *ws);
 // Makes the virtual environment in the background, if it is wanted and not there.
 void venv_start(struct workspace *ws);
 void venv_drop(struct workspace *ws);
+void venv_take_back(struct workspace *ws, struct proc *p, const char *note);
+// It goes on without this daemon.
+void venv_leave(struct workspace *ws);
 
 #endif

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The access token: what opens a route and what does not, where the token can be seen, how it is changed.
+#include "tests/integration/envdkit.h"
 #include "tests/integration/harness.h"
 #include "tests/integration/suites.h"
 
@@ -317,6 +318,36 @@ START_TEST(crash_brings_the_old_token_back)
 }
 END_TEST
 
+// With a file that may be empty tokens come and go, also one that /init has set; a crash brings none back.
+START_TEST(token_cannot_be_taken_back)
+{
+	char path[] = "/tmp/celld-it-token-XXXXXX";
+	static const char set_one[] = "{\"accessToken\":\"from init\"}";
+	int fd = mkstemp(path);
+	ck_assert_int_ge(fd, 0);
+	(void)close(fd);
+	struct testd *d = d_start(ENVD_ON, "--token-file", path, "--token-empty", "none", _i ? "--init" : "--no-init");
+	ck_assert(opens(d, "whatever"));
+	reload(d, path, "first", "first");
+	ck_assert(!opens(d, "whatever"));
+	reload(d, path, "", "whatever");
+	for (int round = 0; round < 2; round++) {
+		ck_assert_int_eq(envd_init(d, set_one), 204);
+		ck_assert(!opens(d, "whatever"));
+		ck_assert(opens(d, "from init"));
+		reload(d, path, "", "whatever");
+		if (!_i)
+			continue;
+		d_expect_crash(d);
+		ck_assert_int_eq(kill(d->daemon, SIGKILL), 0);
+		ck_assert(wait_until(has_daemon, d, 5000));
+		ck_assert(opens(d, "whatever"));
+	}
+	(void)unlink(path);
+	d_finish(d);
+}
+END_TEST
+
 Suite *token_suite(void)
 {
 	Suite *s = suite_create("token");
@@ -328,5 +359,6 @@ Suite *token_suite(void)
 	tcase_add_test(tc, token_is_seen_in_proc);
 	tcase_add_test(tc, token_file_is_read_once);
 	tcase_add_test(tc, crash_brings_the_old_token_back);
+	tcase_add_loop_test(tc, token_cannot_be_taken_back, 0, 2);
 	return s;
 }

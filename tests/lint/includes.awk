@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The include order of the house: strictly down, or within one directory's group.
-#   proto < {log, io, config} < {core, net} < stream < {sandboxd, envd} < main (and init);   core, net: strangers
+#   proto < {log, io, config} < {core, net} < stream < {sandboxd, envd} < main (and init, handoff);   core, net: strangers
 #   inside proto: buf < err < text < {json, what protoc-c makes} < the rest, each of the rest on its own, but
 #   pbwire < pbjson and {frame, gzip} < envelope
 # Quotes are for our own headers, by their path from the root (a test may name its neighbour bare); libraries come in <>.
@@ -43,7 +43,7 @@ BEGIN {
 	top["stream"] = 30
 	top["daemon"] = 55
 	dir["sandboxd"] = dir["envd"] = 50
-	top["main"] = top["init"] = 60
+	top["main"] = top["init"] = top["handoff"] = 60
 }
 FNR == 1 {
 	path = FILENAME

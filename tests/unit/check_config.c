@@ -96,6 +96,7 @@ static const struct good {
 	{"workspace", TEXT, ONE(workspace), "/workspace", "/w>/w"},
 	{"user", TEXT, ONE(user), "root", "1000>1000"},
 	{"token", TEXT, ONE(token), "(none)", "s3cret>s3cret"},
+	{"token-empty", BOOL, ONE(token_optional), "0", "none>1 refuse>0"},
 	{"timeout", SECONDS, ONE(timeout), "30.000", "0>0.000 0.25>0.250 .5>0.500 7.>7.000 31536000>31536000.000"},
 	{"grace", INT64, ONE(grace_ms), "200", "0>0 600000>600000"},
 	{"retention", INT64, ONE(retention_ms), "60000", "1.5>1500 0.0004>0"},
@@ -202,7 +203,6 @@ START_TEST(lists)
 	ck_assert(!c->listen_default);
 	must_load("--listen off --listen fd:3");
 	ck_assert_str_eq(got(&good[0]), "fd:3");
-
 	setenv("CELLD_LISTEN", "[::1]:0,unix:/a", 1);
 	setenv("CELLD_ENVD_LISTEN", "fd:3,off", 1);
 	setenv("CELLD_PASS_ENV", "A,B_C", 1);
@@ -254,6 +254,7 @@ static const struct bad {
 	{"workspace", "work/space ./w", "an absolute path", true},
 	{"user", "", "a value", true},
 	{"token-file", "", "a value", true},
+	{"token-empty", "yes", "one of refuse, none", true},
 	{"timeout", "x -1 +1 . 1.2.3 1e3 0x10 inf nan 31536000.001 5s", YEAR, true},
 	{"retention", "31536001 -0.5", YEAR, true},
 	{"header-timeout", "0 0.001", YEAR_NOT_0, true},

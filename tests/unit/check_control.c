@@ -186,6 +186,35 @@ START_TEST(settings_come_back)
 }
 END_TEST
 
+// The configuration was read again: what /init had set as the token is over, here and after a crash; the rest of it stays.
+START_TEST(a_reload_takes_its_token_back)
+{
+	char other[] = "other";
+	struct config config = {.user = "root"};
+	struct keep *keep = keep_new(ENVD_KEEP_MAX);
+	struct control *c = control_new(&config, keep);
+	ck_assert(keep && c);
+	ck_assert_int_eq(control_reloaded(c), 0);
+	set(c, "{\"accessToken\":\"t\",\"defaultUser\":\"u\"}");
+	ck_assert_str_eq(config.token, "t");
+	config.token = _i ? other : NULL;
+	ck_assert_int_eq(control_reloaded(c), 0);
+	ck_assert_ptr_eq(config.token, _i ? other : NULL);
+	ck_assert_ptr_null(c->now.token);
+	control_free(c);
+	ck_assert_ptr_eq(config.token, _i ? other : NULL);
+	c = control_new(&config, keep);
+	ck_assert_ptr_eq(config.token, _i ? other : NULL);
+	ck_assert_str_eq(c->now.user, "u");
+	if (!_i) {
+		set(c, "{\"accessToken\":\"next\"}");
+		ck_assert_str_eq(config.token, "next");
+	}
+	control_free(c);
+	keep_free(keep);
+}
+END_TEST
+
 // SIGHUP writes into the configuration's own token: ours must not stand in its place.
 START_TEST(a_configured_token_stays_the_configuration_s)
 {
@@ -253,6 +282,7 @@ Suite *control_suite(void)
 	tcase_add_test(tc, escape);
 	tcase_add_test(tc, settings_come_back);
 	tcase_add_test(tc, a_configured_token_stays_the_configuration_s);
+	tcase_add_loop_test(tc, a_reload_takes_its_token_back, 0, 2);
 	tcase_add_test(tc, users_are_found_by_name_alone);
 	tcase_add_test(tc, keep_shares_with_children);
 	suite_add_tcase(s, tc);

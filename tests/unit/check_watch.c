@@ -468,7 +468,7 @@ START_TEST(closed_in_its_callback)
 		if (i == 2)
 			watches_end_below(k.ws, k.dir);
 		if (i == 3)
-			watches_terminate(k.ws);
+			watches_terminate(k.ws, -ECANCELED);
 		watchkit_remove("r");
 		watchkit_settle(&k, 0);
 		watchkit_turn(&k);
