@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/integration/calls.h"
 
+#include "proto/filesystem.pb-c.h"
 #include "proto/pbjson.h"
 #include "proto/pbwire.h"
 #include "proto/process.pb-c.h"
@@ -47,6 +48,10 @@ static const struct method *find_method(const char *name)
 		ROW("CloseStdin", close_stdin),
 	};
 #undef ROW
+	static const struct method watch = {"filesystem.Filesystem/WatchDir",
+		&filesystem__watch_dir_request__descriptor, &filesystem__watch_dir_response__descriptor};
+	if (strcmp(name, watch.name) == 0)
+		return &watch;
 	for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
 		if (strcmp(methods[i].name, name) == 0)
 			return &methods[i];
