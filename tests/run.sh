@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# run.sh UNIT-TESTS INTEGRATION-TESTS: run both (integration also with celld as a real PID 1, when root), sum what
+# run.sh UNIT-TESTS FUZZ-TESTS INTEGRATION-TESTS: run all (integration also with celld as a real PID 1, when root), sum what
 # Check reports and print the sum last, in Check's words. Fails if anything failed, or if a suite checked nothing.
 # Suites run JOBS at a time, for most of them wait more than they work; CK_RUN_SUITE=name runs that one alone.
 set -u
 
-unit=$1 integration=$2
+unit=$1 fuzz=$2 integration=$3
 jobs=${JOBS:-$(($(nproc) + 1))}
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -48,6 +48,7 @@ run() { # run TITLE PROGRAM
 
 export CELLD_TEST_PID1=0
 run "unit tests" "$unit"
+run "what the fuzzers found, over a whole daemon" "$fuzz"
 run "integration tests, celld as a plain process" "$integration"
 if [ "$(id -u)" != 0 ]; then
 	echo "== integration tests as PID 1: left out, needs root"

@@ -33,11 +33,12 @@ char *files_dirname(const char *path)
 
 int files_readlink(int at, const char *name, char **out)
 {
-	char target[PATH_MAX];
-	ssize_t n = readlinkat(at, name, target, sizeof target);
+	char target[PATH_MAX + 1];
+	ssize_t n = readlinkat(at, name, target, sizeof target - 1);
 	if (n < 0)
 		return -errno;
-	*out = strndup(target, (size_t)n);
+	target[n] = '\0';
+	*out = strdup(target);
 	return *out ? 0 : -ENOMEM;
 }
 

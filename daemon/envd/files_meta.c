@@ -139,7 +139,7 @@ static int unset_others(const struct files_meta *m, const char *path)
 	char *names;
 	size_t n;
 	int rc = list(path, &names, &n);
-	for (const char *p = names; rc == 0 && p < names + n; p += strlen(p) + 1)
+	for (const char *p = names; rc == 0 && n > 0 && p < names + n; p += strlen(p) + 1)
 		if (is_meta(p) && !known(m, p + ATTRIBUTE_LEN) && removexattr(path, p) < 0 && errno != ENODATA)
 			rc = -errno;
 	free(names);
@@ -197,7 +197,7 @@ void files_meta_put(struct buf *out, const char *path)
 	size_t n, count = 0;
 	char *names;
 	int rc = list(path, &names, &n);
-	for (const char *p = names; rc == 0 && p < names + n; p += strlen(p) + 1)
+	for (const char *p = names; rc == 0 && n > 0 && p < names + n; p += strlen(p) + 1)
 		if (is_meta(p) && count < sizeof sorted / sizeof *sorted)
 			sorted[count++] = p;
 	if (count > 0) {

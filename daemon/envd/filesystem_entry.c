@@ -110,15 +110,16 @@ static int cmp_meta(const void *a, const void *b)
 // 1: kept; 0: not for clients; -ENOMEM.
 static int read_meta(Filesystem__EntryInfo__MetadataEntry *m, const char *path, const char *name)
 {
-	char value[XATTR_SIZE_MAX];
+	char value[XATTR_SIZE_MAX + 1];
 	const char *key = name + sizeof meta_prefix - 1;
-	ssize_t n = getxattr(path, name, value, sizeof value);
+	ssize_t n = getxattr(path, name, value, sizeof value - 1);
 	size_t len = n > 0 ? (size_t)n : 0;
 	if (n < 0 || !text_utf8_valid(key, strlen(key)) || !text_utf8_valid(value, len) || memchr(value, '\0', len))
 		return 0;
 	*m = (Filesystem__EntryInfo__MetadataEntry)FILESYSTEM__ENTRY_INFO__METADATA_ENTRY__INIT;
 	m->key = strdup(key);
-	m->value = strndup(value, len);
+	value[len] = '\0';
+	m->value = strdup(value);
 	if (m->key && m->value)
 		return 1;
 	free(m->key);
@@ -178,7 +179,7 @@ static int fill_metadata(struct fs_entry *e, const char *path)
 	char *names = NULL;
 	size_t n = 0;
 	int rc = meta_names(path, &names, &n);
-	if (rc == 0)
+	if (rc == 0 && n > 0)
 		rc = fill_metas(e, path, names, n);
 	free(names);
 	return rc;
