@@ -11,17 +11,17 @@ LLHTTP_DIR ?= /usr/share/llhttp
 LLHTTP_INC ?= /usr/share/include/llhttp
 PREFIX ?= /usr/local
 RUN_ADDR ?= 127.0.0.1
-RUN_PORT ?= 2024
-RUN_ENVD_PORT ?= 49983
+RUN_PORT ?= 3000
 
 comma := ,
 B := $(BUILD)$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
 O := $(B)/obj$(if $(filter-out gcc cc,$(CC)),-$(notdir $(CC)))$(if $(DEV),-dev)
 
-# What has to be there to build and test, and what only `make lint` needs besides.
+# What has to be there to build and test, and what only `make lint` and `make conformance` need besides.
 DEPS := gcc libc6-dev make pkg-config libev-dev node-llhttp libb64-dev check libsubunit-dev libjansson-dev uthash-dev \
 	protobuf-c-compiler libprotobuf-c-dev libmd-dev zlib1g-dev iproute2 iptables
 DEPS_LINT := clang clang-format
+DEPS_SDK := python3-venv git procps ca-certificates $(if $(shell command -v npm),,npm)
 
 # Flags. libev's watchers are cast to each other, hence no strict aliasing (its manual asks for it).
 WARN := -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wwrite-strings \
@@ -47,19 +47,24 @@ UNIT := $(wildcard tests/unit/*.c)
 INTEGRATION := $(wildcard tests/integration/*.c)
 DEMO := $(wildcard tests/demo/*.c)
 BENCH := $(wildcard tests/bench/*.c)
+SOAK := $(wildcard tests/soak/*.c)
+GATEWAY := $(wildcard tests/gateway/*.c)
+FUZZ := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ_D := $(wildcard tests/fuzz/daemon/*.c)
+GATEWAY_T := $(wildcard $(addprefix tests/gateway/,pool*.c options.c call.c ends.c tunnel.c box*.c job.c root.c))
 obj = $(patsubst %.c,$(O)/%.o,$(1))
 LLHTTP_O := $(addprefix $(O)/llhttp/,api.o http.o llhttp.o)
 PB := $(patsubst proto/%.proto,$(B)/proto/%.pb-c,$(wildcard proto/*.proto))
 PB_O := $(patsubst $(B)/proto/%,$(O)/pb/%.o,$(PB))
-ALL_O := $(call obj,$(PROTO) $(DAEMON) $(UNIT) $(INTEGRATION) $(DEMO) $(BENCH))
+ALL_O := $(call obj,$(PROTO) $(DAEMON) $(UNIT) $(INTEGRATION) $(DEMO) $(BENCH) $(SOAK) $(GATEWAY) $(FUZZ) $(FUZZ_D) tests/fuzz/corpus.c)
 
 # These goals install what is missing first; plain `make` never touches the system.
-NEED := $(if $(filter deps demo test run lint bench,$(MAKECMDGOALS)),deps)
+NEED := $(if $(filter deps demo test run lint bench soak load fuzz conformance,$(MAKECMDGOALS)),deps)
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-4s %s\n' $(1) $(2))
 
-.PHONY: all deps demo test run lint bench install clean objects FORCE
+.PHONY: all deps demo test run lint bench soak load fuzz fuzzers conformance install clean objects FORCE
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
@@ -106,32 +111,48 @@ ifndef SAN
 endif
 
 # Unit tests link every module but main; the other programs see the product only over the wire, and proto to speak it.
-$(B)/unit-tests: $(call obj,$(UNIT) $(filter-out daemon/main.c,$(DAEMON)) $(PROTO)) $(LLHTTP_O) $(PB_O) $(B)/link
+$(B)/unit-tests: $(call obj,$(UNIT) $(filter-out daemon/main.c,$(DAEMON)) $(PROTO) $(GATEWAY_T) $(FUZZ) tests/fuzz/corpus.c) $(LLHTTP_O) $(PB_O) $(B)/link
 	$(call link,$(filter %.o,$^),$(WRAP) $(LIBS_T))
+# A local control plane: over proto and daemon/net, and core's look at process trees.
+$(B)/celld-gateway: $(call obj,$(GATEWAY) $(wildcard daemon/net/*.c) daemon/io.c daemon/log.c daemon/core/tree.c $(PROTO)) \
+		$(LLHTTP_O) $(PB_O) $(B)/link
+	$(call link,$(filter %.o,$^),$(LIBS_T))
 $(B)/integration-tests: $(call obj,$(INTEGRATION) $(PROTO)) $(LLHTTP_O) $(PB_O) $(B)/link
 	$(call link,$(filter %.o,$^),$(LIBS_T))
 $(B)/demo: $(call obj,$(DEMO) $(PROTO)) $(LLHTTP_O) $(PB_O) $(B)/link
 	$(call link,$(filter %.o,$^),$(LIBS_T))
 $(B)/bench: $(call obj,$(BENCH) $(PROTO) tests/demo/client.c tests/demo/sandbox.c) $(LLHTTP_O) $(PB_O) $(B)/link
 	$(call link,$(filter %.o,$^),$(LIBS_T))
+$(B)/soak: $(call obj,$(SOAK) $(PROTO) tests/demo/client.c tests/demo/sandbox.c) $(LLHTTP_O) $(PB_O) $(B)/link
+	$(call link,$(filter %.o,$^),$(LIBS_T))
 
 # A sanitized build is several times slower: its time limits scale.
-test bench demo run: export T_SCALE ?= $(if $(SAN),4,1)
-test bench demo run: export ASAN_OPTIONS ?= detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
-test bench demo run: export UBSAN_OPTIONS ?= print_stacktrace=1:halt_on_error=1
-test: $(NEED) $(B)/celld $(B)/unit-tests $(B)/integration-tests
-	@CELLD=$(abspath $(B)/celld) sh tests/run.sh $(B)/unit-tests $(B)/integration-tests
+test bench soak load demo run conformance: export T_SCALE ?= $(if $(SAN),4,1)
+test bench soak load demo run conformance: export ASAN_OPTIONS ?= detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
+test bench soak load demo run conformance: export UBSAN_OPTIONS ?= print_stacktrace=1:halt_on_error=1
+test: $(NEED) $(B)/celld $(B)/celld-gateway $(B)/unit-tests $(B)/fuzz-tests $(B)/integration-tests
+	@CELLD=$(abspath $(B)/celld) GATEWAY=$(abspath $(B)/celld-gateway) sh tests/run.sh \
+		$(B)/unit-tests $(B)/fuzz-tests $(B)/integration-tests
 
-demo: $(NEED) $(B)/celld $(B)/demo
-	@$(B)/demo $(abspath $(B)/celld)
+demo: $(NEED) $(B)/celld $(B)/celld-gateway $(B)/demo
+	@$(B)/demo $(abspath $(B)/celld) $(abspath $(B)/celld-gateway)
 
 bench: $(NEED) $(B)/celld $(B)/bench
 	@$(B)/bench $(abspath $(B)/celld)
 
-# Stays up until interrupted; whoever reaches the ports may run commands, so they are local unless RUN_ADDR says more.
-run: $(NEED) $(B)/celld
-	@dir=$$(mktemp -d /tmp/celld-run.XXXXXX) && echo "workspace $$dir (kept)" && exec $(B)/celld \
-		--workspace "$$dir" --listen $(RUN_ADDR):$(RUN_PORT) --envd-listen $(RUN_ADDR):$(RUN_ENVD_PORT)
+# The official SDKs, against the daemon and through the gateway.
+conformance: $(NEED) $(B)/celld $(B)/celld-gateway
+	@sh tests/sdk/run.sh $(B)/celld $(B)/celld-gateway $(B)
+
+# All routes by CLIENTS for T seconds (SEED=N again, KILL_DAEMON=1), then nothing may be left; and how it bears crowds.
+soak load: $(NEED) $(B)/celld $(B)/soak
+	@$(B)/soak $(filter load,$@) $(abspath $(B)/celld)
+
+# Stays up until interrupted; whoever reaches the port and has the key may run commands, so it is local unless RUN_ADDR says more.
+run: $(NEED) $(B)/celld $(B)/celld-gateway
+	@exec $(B)/celld-gateway --celld $(abspath $(B)/celld) --listen $(RUN_ADDR):$(RUN_PORT) $(RUN_ARGS)
+
+include tests/fuzz/fuzz.mk
 
 objects: $(ALL_O) $(LLHTTP_O) $(PB_O)
 
@@ -142,7 +163,8 @@ lint: $(NEED)
 	@echo "lint: clean"
 
 deps:
-	@sh .ci/deps $(DEPS) $(if $(filter lint,$(MAKECMDGOALS)),$(DEPS_LINT))
+	@sh .ci/deps $(DEPS) $(if $(filter lint fuzz,$(MAKECMDGOALS)),$(DEPS_LINT)) \
+		$(if $(filter conformance,$(MAKECMDGOALS)),$(DEPS_SDK))
 
 install: $(B)/celld
 	install -D -m 755 $(B)/celld $(DESTDIR)$(PREFIX)/bin/celld

@@ -81,7 +81,7 @@ static int wait_for(const struct client *c, short events, int64_t end)
 	}
 }
 
-static int send_all(struct client *c, const struct buf *out)
+int client_send_bytes(struct client *c, const struct buf *out)
 {
 	int64_t end = client_now_us() + c->limit_us;
 	const unsigned char *p = buf_data(out);
@@ -107,6 +107,8 @@ int client_send(struct client *c, const char *method, const char *target, const 
 	struct buf out = {0};
 	http_put_request(&out, method, target);
 	http_put_header(&out, "Host", "127.0.0.1");
+	if (c->extra)
+		buf_str(&out, c->extra);
 	if (json) {
 		http_put_header(&out, "Content-Type", "application/json");
 		http_put_length(&out, strlen(json));
@@ -114,7 +116,7 @@ int client_send(struct client *c, const char *method, const char *target, const 
 	http_put_end(&out);
 	if (json)
 		buf_str(&out, json);
-	int rc = buf_failed(&out) ? buf_failed(&out) : send_all(c, &out);
+	int rc = buf_failed(&out) ? buf_failed(&out) : client_send_bytes(c, &out);
 	buf_release(&out);
 	return rc;
 }
@@ -187,12 +189,25 @@ int client_answer(struct client *c)
 	return rc < 0 ? rc : status;
 }
 
-static int open_stream(struct client *c)
+int client_answer_stream(struct client *c)
 {
 	int64_t end = client_now_us() + c->limit_us;
 	int status = read_head(c, end);
 	int rc = status < 0 || status == 200 ? status : read_rest(c, end);
 	return rc < 0 ? rc : status;
+}
+
+int client_more(struct client *c)
+{
+	if (c->over)
+		return 0;
+	int ev = next_event(c, client_now_us() + c->limit_us);
+	if (ev < 0)
+		return ev;
+	c->over = ev == HTTP_END;
+	if (c->over)
+		http_next(c->http);
+	return !c->over;
 }
 
 int client_get(struct client *c, const char *target)
@@ -204,7 +219,7 @@ int client_get(struct client *c, const char *target)
 int client_get_stream(struct client *c, const char *target)
 {
 	int rc = client_send(c, "GET", target, NULL);
-	return rc < 0 ? rc : open_stream(c);
+	return rc < 0 ? rc : client_answer_stream(c);
 }
 
 static int dump_into(const char *p, size_t n, void *out)
@@ -241,7 +256,7 @@ int client_post_stream(struct client *c, const char *target, const char *fmt, ..
 	va_start(ap, fmt);
 	int rc = post(c, target, fmt, ap);
 	va_end(ap);
-	return rc < 0 ? rc : open_stream(c);
+	return rc < 0 ? rc : client_answer_stream(c);
 }
 
 static int decode_data(struct event *e, const json_t *doc)

@@ -16,6 +16,7 @@
 struct client {
 	int fd;
 	int64_t limit_us;           // for each call; ten seconds, times T_SCALE
+	const char *extra;          // complete header lines for every request, or NULL; borrowed
 	struct http *http;          // private
 	struct buf in;              // private: read, not parsed
 	struct buf body;            // of the last answer; of a stream: what is not decoded yet
@@ -28,8 +29,14 @@ int client_open(struct client *c, int port);
 void client_close(struct client *c);
 // Sends a request and nothing more; JSON may be NULL. 0 or negative errno.
 int client_send(struct client *c, const char *method, const char *target, const char *json);
+// Sends OUT as it is. 0 or negative errno.
+int client_send_bytes(struct client *c, const struct buf *out);
 // Reads one answer whole.
 int client_answer(struct client *c);
+// Reads an answer's head; unless that is 200, the body too.
+int client_answer_stream(struct client *c);
+// Appends more of such a stream to c->body: 1, 0 at the body's proper end, or negative errno.
+int client_more(struct client *c);
 int client_get(struct client *c, const char *target);
 // The body by json_pack's FMT.
 int client_post(struct client *c, const char *target, const char *fmt, ...);

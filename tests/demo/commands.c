@@ -84,7 +84,7 @@ static void binary(struct demo *d, struct client *c)
 void demo_commands(struct demo *d)
 {
 	struct client c;
-	if (client_open(&c, d->box.port) == 0) { // one connection for all of them
+	if (demo_open(d, &c) == 0) { // one connection for all of them
 		pipeline(d, &c);
 		ends(d, &c);
 		environment(d, &c);

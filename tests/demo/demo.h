@@ -8,8 +8,14 @@
 #include "tests/demo/sandbox.h"
 
 struct demo {
-	struct sandbox box;
-	const char *celld;
+	struct sandbox box; // a celld without a gateway
+	struct gateway_demo {
+		pid_t pid;       // 0 once it is stopped
+		int port;        // 0: requests go to the box
+		char lines[512]; // headers that lead to its sandbox
+		char id[64];
+	} gateway;
+	const char *celld, *gateway_path;
 	int steps;
 	int failed;
 };
@@ -20,6 +26,13 @@ void demo_line(struct demo *d, const char *what, const char *want, const char *f
 // An indented remark.
 void demo_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+// A connection to the sandbox that the steps are for now: through the gateway, or the box. As client_open.
+int demo_open(const struct demo *d, struct client *c);
+
+// Starts the gateway with its directory in DIR, and creates a sandbox there. False if the steps cannot go through it.
+bool demo_gateway_begin(struct demo *d, const char *dir);
+// Kills the sandbox, then the gateway.
+void demo_gateway_end(struct demo *d, const char *dir);
 void demo_commands(struct demo *d);
 void demo_streams(struct demo *d);
 void demo_files(struct demo *d);

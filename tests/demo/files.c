@@ -91,7 +91,7 @@ static void terminal(struct demo *d, struct client *c)
 	client_post(c, "/pty/create", "{s:[s,s,s],s:i,s:i}", "argv", "sh", "-c", "stty size; test -t 0; exit 4", "rows",
 		33, "cols", 101);
 	snprintf(target, sizeof target, "/exec/attach?pid=%lld", number_of(c->doc, "pid"));
-	if (client_open(&second, d->box.port) == 0 && client_get_stream(&second, target) == 200)
+	if (demo_open(d, &second) == 0 && client_get_stream(&second, target) == 200)
 		run_collect(&second, &r, false);
 	client_close(&second);
 	const char *text = run_text(&r, FRAME_PTY);
@@ -117,7 +117,7 @@ static void background(struct demo *d, struct client *c)
 void demo_files(struct demo *d)
 {
 	struct client c;
-	if (client_open(&c, d->box.port) == 0) {
+	if (demo_open(d, &c) == 0) {
 		round_trip(d, &c);
 		watch(d, &c);
 		terminal(d, &c);

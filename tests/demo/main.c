@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// demo CELLD: starts a celld and has it do real work through its HTTP API. Each line says what was expected and what came;
-// the exit status is 1 if any of them differ.
+// demo CELLD GATEWAY: starts a gateway, creates a sandbox there and has it do real work through the API; then a celld of its own, to be killed. Each
+// line says what was expected and what came; the exit status is 1 if any of them differ.
 #include "tests/demo/demo.h"
 
 #include <stdarg.h>
@@ -35,7 +35,7 @@ void demo_note(const char *fmt, ...)
 static void ready(struct demo *d)
 {
 	struct client c;
-	int status = client_open(&c, d->box.port);
+	int status = demo_open(d, &c);
 	if (status == 0)
 		status = client_post(&c, "/ready", "{}");
 	const char *word = json_string_value(json_object_get(c.doc, "status"));
@@ -43,22 +43,44 @@ static void ready(struct demo *d)
 	client_close(&c);
 }
 
+int demo_open(const struct demo *d, struct client *c)
+{
+	int rc = client_open(c, d->gateway.port ? d->gateway.port : d->box.port);
+	if (d->gateway.port)
+		c->extra = d->gateway.lines;
+	return rc;
+}
+
+static void through_the_gateway(struct demo *d, const char *dir)
+{
+	if (demo_gateway_begin(d, dir)) {
+		ready(d);
+		demo_commands(d);
+		demo_streams(d);
+		demo_files(d);
+	}
+	demo_gateway_end(d, dir);
+}
+
+static bool alone(struct demo *d, const char *dir)
+{
+	bool pid1 = sandbox_can_pid1();
+	if (sandbox_start(&d->box, d->celld, dir, pid1) < 0)
+		return false;
+	printf("\n%s alone: %s, port %d\n\n", d->celld,
+		pid1 ? "PID 1 of a namespace of its own" : "with --init (no PID namespace to be had here: needs root)",
+		d->box.port);
+	demo_survival(d);
+	return true;
+}
+
 static int work(const char *dir, void *arg)
 {
 	struct demo *d = arg;
 	int64_t start = client_now_us();
-	bool pid1 = sandbox_can_pid1();
-	if (sandbox_start(&d->box, d->celld, dir, pid1) < 0)
+	through_the_gateway(d, dir);
+	if (!alone(d, dir))
 		return 1;
-	printf("%s: %s, port %d\n\n", d->celld,
-		pid1 ? "PID 1 of a namespace of its own" : "with --init (no PID namespace to be had here: needs root)",
-		d->box.port);
-	printf("%-4s  %-34s  %-42s  %s\n", "", "WHAT", "EXPECTED", "CAME");
-	ready(d);
-	demo_commands(d);
-	demo_streams(d);
-	demo_files(d);
-	demo_survival(d);
 	if (d->failed)
 		sandbox_print_log(&d->box);
 	printf("\n%d of %d as expected, %.1f s\n", d->steps - d->failed, d->steps,
@@ -68,10 +90,10 @@ static int work(const char *dir, void *arg)
 
 int main(int argc, char **argv)
 {
-	struct demo d = {.celld = argc == 2 ? argv[1] : NULL};
-	if (!d.celld) {
-		fprintf(stderr, "usage: demo CELLD\n");
+	if (argc != 3) {
+		fprintf(stderr, "usage: demo CELLD GATEWAY\n");
 		return 2;
 	}
+	struct demo d = {.celld = argv[1], .gateway_path = argv[2]};
 	return keeper_run(work, &d, LIMIT_S * client_scale());
 }

@@ -66,7 +66,7 @@ bool run_feed(const struct demo *d, int pid, const void *p, size_t n, bool closi
 	struct buf b64 = {0};
 	text_b64_encode(&b64, p, n);
 	const char *text = buf_cstr(&b64);
-	int status = client_open(&c, d->box.port);
+	int status = demo_open(d, &c);
 	if (status == 0 && text)
 		status = client_post(&c, "/exec/stdin", "{s:i,s:s}", "pid", pid, "data", text);
 	if (status == 200 && closing)

@@ -162,7 +162,7 @@ const char *sandbox_user(void)
 static void run_celld(const struct sandbox *s, const char *celld, const char *workspace, int log)
 {
 	const char *argv[] = {"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", celld, "--init", "--listen",
-		"127.0.0.1:0", "--envd-listen", "off", "--workspace", workspace, "--venv", "off", "--user",
+		"127.0.0.1:0", "--envd-listen", "127.0.0.1:0", "--workspace", workspace, "--venv", "off", "--user",
 		sandbox_user(), NULL};
 	const char *const *from = s->pid1 ? argv : argv + 5;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -172,15 +172,20 @@ static void run_celld(const struct sandbox *s, const char *celld, const char *wo
 	_exit(127);
 }
 
-// The port of the ready line in the log, 0 while it is not there.
-static int ready_port(const struct sandbox *s)
+// The ports of the ready line in the log; false while it is not there.
+static bool ready_ports(struct sandbox *s)
 {
-	static const char before[] = " ready: sandboxd 127.0.0.1:";
+	static const char a[] = " ready: sandboxd 127.0.0.1:", b[] = ", envd 127.0.0.1:";
 	char text[4096];
 	if (read_text(s->log, text, sizeof text) <= 0)
-		return 0;
-	const char *at = strstr(text, before);
-	return at && strchr(at, '\n') ? atoi(at + sizeof before - 1) : 0;
+		return false;
+	const char *at = strstr(text, a);
+	const char *then = at ? strstr(at, b) : NULL;
+	if (!then || !strchr(then, '\n'))
+		return false;
+	s->port = atoi(at + sizeof a - 1);
+	s->envd_port = atoi(then + sizeof b - 1);
+	return true;
 }
 
 int sandbox_start(struct sandbox *s, const char *celld, const char *dir, bool pid1)
@@ -198,9 +203,9 @@ int sandbox_start(struct sandbox *s, const char *celld, const char *dir, bool pi
 	if (log >= 0)
 		close(log);
 	while (s->started > 0 && client_now_us() < end) {
-		s->port = ready_port(s);
+		bool ready = ready_ports(s);
 		s->init = pid1 ? child_of(s->started, NULL) : s->started;
-		if (s->port && s->init)
+		if (ready && s->init)
 			return 0;
 		if (waitpid(s->started, NULL, WNOHANG) != 0)
 			break;

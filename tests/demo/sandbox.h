@@ -12,7 +12,8 @@ struct sandbox {
 	bool pid1;     // real PID 1 of a namespace
 	pid_t started; // our child: init, or the unshare around it
 	pid_t init;    // as seen from here
-	int port;
+	int port;      // of surface A
+	int envd_port; // of surface B
 	char log[128]; // the file that has celld's stderr
 };
 

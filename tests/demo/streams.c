@@ -24,7 +24,7 @@ static const char program[] = "#include <stdio.h>\n"
 static bool start(struct demo *d, struct client *c, struct run *r, const char *command)
 {
 	*r = (struct run){0};
-	r->status = client_open(c, d->box.port);
+	r->status = demo_open(d, c);
 	if (r->status == 0)
 		r->status = client_post_stream(c, "/exec/stream", "{s:s}", "command", command);
 	struct event e = {0};
@@ -136,7 +136,7 @@ static void attach(struct demo *d)
 	if (start(d, &first, &a, "echo before; read x; echo \"after $x\"; exit 3") &&
 		run_until(&first, &a, FRAME_STDOUT, "before\n")) {
 		snprintf(target, sizeof target, "/exec/attach?pid=%d", a.pid);
-		b.status = client_open(&second, d->box.port);
+		b.status = demo_open(d, &second);
 		if (b.status == 0)
 			b.status = client_get_stream(&second, target);
 		bool replayed = b.status == 200 && run_until(&second, &b, FRAME_STDOUT, "before\n");

@@ -29,7 +29,9 @@
 	X(listener) \
 	X(users) \
 	X(config) \
+	X(config_token) \
 	X(output) \
+	X(output_back) \
 	X(env) \
 	X(tree) \
 	X(spawn) \
@@ -38,9 +40,18 @@
 	X(journal) \
 	X(hooks) \
 	X(proc_io) \
+	X(proc_record) \
+	X(proc_store) \
+	X(proc_back) \
+	X(proc_crash) \
 	X(proc_stdin) \
 	X(launch) \
 	X(slice) \
+	X(store) \
+	X(store_hands) \
+	X(init) \
+	X(init_daemons) \
+	X(handoff) \
 	X(json_scan) \
 	X(walk) \
 	X(files) \
@@ -51,12 +62,24 @@
 	X(watch_limits) \
 	X(conn) \
 	X(conn_body) \
+	X(conn_duplex) \
 	X(envd_files) \
 	X(envd_entry) \
 	X(net) \
 	X(route) \
 	X(control) \
-	X(rpc)
+	X(rpc) \
+	X(fuzz) \
+	X(gateway_options) \
+	X(gateway_call) \
+	X(gateway_box) \
+	X(gateway_apart) \
+	X(gateway_root) \
+	X(gateway_job) \
+	X(gateway_pool) \
+	X(gateway_claims) \
+	X(gateway_ends) \
+	X(gateway_tunnel)
 // clang-format on
 
 #define UNIT_DECLARE(module) Suite *module##_suite(void);
