@@ -81,8 +81,38 @@ static int64_t served_again(const struct demo *d, int64_t since)
 	}
 }
 
+// A command that is in the middle of its work when the daemon dies, read by who comes back.
+static void outlive(struct demo *d, const struct run *before, int64_t us)
+{
+	static const char all[] = "step 1\nstep 2\nstep 3\nstep 4\nstep 5\n";
+	char target[64];
+	struct client c;
+	struct run r = {0};
+	snprintf(target, sizeof target, "/exec/attach?pid=%d", before->pid);
+	r.status = us < 0 ? -ETIMEDOUT : client_open(&c, d->box.port);
+	if (us >= 0 && r.status == 0)
+		r.status = client_get_stream(&c, target);
+	if (r.status == 200)
+		run_collect(&c, &r, true);
+	const char *out = run_text(&r, FRAME_STDOUT);
+	demo_line(d, "a command outlives the daemon", "same pid, all 5 steps once, exit 7", "%s pid, %s, %s %d",
+		r.pid && r.pid == before->pid ? "same" : "no", strcmp(out, all) == 0 ? "all 5 steps once" : out,
+		r.ended && r.end.kind == EVENT_EXIT ? "exit" : "no exit", r.end.code);
+	run_release(&r);
+	if (us >= 0)
+		client_close(&c);
+}
+
 static void crash(struct demo *d)
 {
+	static const char command[] = "for i in 1 2 3 4 5; do echo step $i; sleep .2; done; exit 7";
+	struct client c;
+	struct run r = {0};
+	r.status = client_open(&c, d->box.port);
+	if (r.status == 0)
+		r.status = client_post_stream(&c, "/exec/stream", "{s:s}", "command", command);
+	if (r.status == 200)
+		run_until(&c, &r, FRAME_STDOUT, "step 2\n");
 	pid_t old = sandbox_daemon(&d->box);
 	int64_t at = client_now_us();
 	if (old > 0)
@@ -98,6 +128,9 @@ static void crash(struct demo *d)
 	if (us >= 0)
 		demo_note("pid %d became %d under init %d; served %.1f ms after the kill", (int)old, (int)now,
 			(int)d->box.init, (double)us / 1000);
+	outlive(d, &r, us);
+	run_release(&r);
+	client_close(&c);
 }
 
 // With a command still running: it must go too.

@@ -166,17 +166,27 @@ static void wait_ready(struct testd *d)
 	}
 }
 
+// The same path, though another file may be there by now.
+static bool same_path(const char *a, const char *b)
+{
+	static const char gone[] = " (deleted)";
+	size_t n = strlen(a), m = strlen(b), tail = sizeof gone - 1;
+	n -= n > tail && strcmp(a + n - tail, gone) == 0 ? tail : 0;
+	m -= m > tail && strcmp(b + m - tail, gone) == 0 ? tail : 0;
+	return n > 0 && n == m && memcmp(a, b, n) == 0;
+}
+
 // The serving process is the child of init that runs the same executable; init itself if there is none.
 static pid_t find_daemon(const struct testd *d)
 {
-	struct pinfo p[64];
+	struct pinfo p[512];
 	char exe[PATH_MAX];
 	char own[PATH_MAX];
 	proc_exe(d->init, own, sizeof own);
 	size_t n = procs_below(d->init, p, sizeof p / sizeof p[0]);
 	for (size_t i = 0; i < n && i < sizeof p / sizeof p[0]; i++) {
 		proc_exe(p[i].pid, exe, sizeof exe);
-		if (p[i].ppid == d->init && p[i].state != 'Z' && *exe && strcmp(exe, own) == 0)
+		if (p[i].ppid == d->init && p[i].state != 'Z' && same_path(exe, own))
 			return p[i].pid;
 	}
 	return 0;
@@ -203,9 +213,10 @@ struct testd *d_start_opts(const struct d_opts *o)
 {
 	const char *argv[ARGS_MAX];
 	const char *name = getenv("CELLD");
-	char *binary = realpath(name && *name ? name : "build/celld", NULL);
+	name = o->binary ? o->binary : name && *name ? name : "build/celld";
+	char *binary = realpath(name, NULL);
 	if (!binary)
-		ck_abort_msg("no binary %s", name && *name ? name : "build/celld");
+		ck_abort_msg("no binary %s", name);
 	struct testd *d = calloc(1, sizeof *d);
 	ck_assert_ptr_nonnull(d);
 	d->pid1 = o->pid1 || (!o->plain && d_env_pid1());

@@ -38,6 +38,7 @@ struct d_opts {
 	bool no_defaults; // none of the default options but --workspace
 	unsigned nofile;  // RLIMIT_NOFILE, soft and hard; 0 = as it is
 	const char *workspace; // an existing directory of the caller's instead of a fresh one
+	const char *binary;    // another copy of it; NULL: the one under test
 };
 
 // Starts the binary and waits for the ready line. Options as strings: d_start(), d_start("--init"), d_start("--grace", "100").

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The suites of the integration tests. check_<name>.c exports <name>_suite and nothing else; a new file adds its line to
-// INTEGRATION_SUITES. What a test can use is in harness.h.
+// INTEGRATION_SUITES, the longest first. What a test can use is in harness.h.
 #ifndef CELLD_INTEGRATION_SUITES_H
 #define CELLD_INTEGRATION_SUITES_H
 
@@ -8,6 +8,8 @@
 
 // clang-format off
 #define INTEGRATION_SUITES(X) \
+	X(crash_loop) \
+	X(crash_crowd) \
 	X(answers) \
 	X(files) \
 	X(files_disk) \
@@ -29,6 +31,8 @@
 	X(token) \
 	X(pid1) \
 	X(crash) \
+	X(crash_state) \
+	X(upgrade) \
 	X(cost) \
 	X(readers) \
 	X(replay) \
@@ -54,7 +58,15 @@
 	X(envd_signature) \
 	X(envd_filesystem) \
 	X(envd_watch) \
-	X(stop)
+	X(stop) \
+	X(gateway_run) \
+	X(gateway_pool) \
+	X(gateway_control) \
+	X(gateway_life) \
+	X(gateway_daemon) \
+	X(gateway_proxy) \
+	X(gateway_ends) \
+	X(gateway_crowd)
 // clang-format on
 
 #define INTEGRATION_DECLARE(name) Suite *name##_suite(void);

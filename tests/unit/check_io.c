@@ -196,6 +196,25 @@ START_TEST(write_file_replaces_and_makes_none)
 }
 END_TEST
 
+START_TEST(a_limit_is_lifted_for_a_while)
+{
+	struct rlimit few = {100, 0}, all, is;
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &all), 0);
+	few.rlim_max = all.rlim_max;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+	for (int i = 0; i < 2; i++) { // the second time there is nothing to lift
+		struct rlimit old = io_limit_lift(RLIMIT_NOFILE);
+		ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &is), 0);
+		ck_assert(is.rlim_cur == all.rlim_max && is.rlim_max == all.rlim_max);
+		io_limit_restore(RLIMIT_NOFILE, &old);
+		ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &is), 0);
+		ck_assert(is.rlim_cur == few.rlim_cur && is.rlim_max == all.rlim_max);
+		few.rlim_cur = all.rlim_max;
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+	}
+}
+END_TEST
+
 START_TEST(clocks_have_their_units)
 {
 	int64_t mono = io_mono_ns(), wall = io_wall_ms();
@@ -221,6 +240,7 @@ Suite *io_suite(void)
 	tcase_add_test(t, pipe_failure_leaves_no_descriptor);
 	tcase_add_test(t, read_file_fits_or_is_efbig);
 	tcase_add_test(t, write_file_replaces_and_makes_none);
+	tcase_add_test(t, a_limit_is_lifted_for_a_while);
 	tcase_add_test(t, clocks_have_their_units);
 	suite_add_tcase(s, t);
 	return s;

@@ -261,6 +261,26 @@ START_TEST(stat_of_odd_names)
 }
 END_TEST
 
+// Where a PID namespace has no /proc of its own, numbers mean other processes there: nothing is said of them, and none is signalled.
+START_TEST(stat_in_another_namespace)
+{
+	int status;
+	pid_t pid = fork();
+	if (pid == 0) {
+		struct tree_stat s;
+		if (unshare(geteuid() == 0 ? CLONE_NEWPID : CLONE_NEWUSER | CLONE_NEWPID) < 0)
+			_exit(77); // not to be had here
+		pid = fork();
+		if (pid == 0)
+			_exit(tree_stat(1, &s) == -ENOENT && tree_signal_all(1, 0, 0) <= 0 ? 0 : 1);
+		waitpid(pid, &status, 0);
+		_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 2);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77));
+}
+END_TEST
+
 struct search {
 	pid_t pid;
 	int seen, after;
@@ -314,6 +334,7 @@ Suite *tree_suite(void)
 	tcase_add_loop_test(t, all_is_everything_but_self, 0, 2);
 	tcase_add_test(t, a_fork_bomb_cannot_outrun_kill);
 	tcase_add_test(t, stat_of_odd_names);
+	tcase_add_test(t, stat_in_another_namespace);
 	tcase_add_test(t, each_visits_all_once_or_until_told);
 	return s;
 }
