@@ -201,6 +201,14 @@ static int upgrade(void *arg)
 	return 0;
 }
 
+// What an upgrade that fails is about.
+static const char *upgrade_subject(const struct daemon_spec *spec)
+{
+	if (!spec->under_init)
+		return "no init part";
+	return !spec->store ? "no store" : spec->binary ? spec->binary : "the binary's path is not known";
+}
+
 static void on_signal(struct ev_loop *loop, ev_signal *w, int revents)
 {
 	(void)loop, (void)revents;
@@ -225,8 +233,7 @@ static void on_signal(struct ev_loop *loop, ev_signal *w, int revents)
 	case SIGUSR2:
 		rc = upgrade(d);
 		if (rc < 0)
-			log_error(
-				"upgrade", "%s: %s", d->spec->binary ? d->spec->binary : "no init part", strerror(-rc));
+			log_error("upgrade", "%s: %s", upgrade_subject(d->spec), strerror(-rc));
 		break;
 	default:
 		stop(d, w->signum);
@@ -247,7 +254,6 @@ static void watch_signals(struct daemon *d)
 	// The rest must not end the daemon; commands get the default back.
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGUSR1, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN); // a write beyond RLIMIT_FSIZE is EFBIG
 	sigset_t none;
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);

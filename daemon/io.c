@@ -135,6 +135,23 @@ int io_write_file(const char *path, const char *text)
 	return (size_t)put == n ? 0 : -EIO;
 }
 
+struct rlimit io_limit_lift(int resource)
+{
+	struct rlimit old = {0};
+	if (getrlimit((__rlimit_resource_t)resource, &old) < 0)
+		return (struct rlimit){0};
+	struct rlimit all = {.rlim_cur = old.rlim_max, .rlim_max = old.rlim_max};
+	if (old.rlim_cur != old.rlim_max)
+		setrlimit((__rlimit_resource_t)resource, &all);
+	return old;
+}
+
+void io_limit_restore(int resource, const struct rlimit *old)
+{
+	if (old->rlim_cur != old->rlim_max)
+		setrlimit((__rlimit_resource_t)resource, old);
+}
+
 int64_t io_mono_ns(void)
 {
 	struct timespec t;

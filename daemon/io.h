@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -30,6 +31,9 @@ ssize_t io_pending(int fd);
 ssize_t io_read_file(const char *path, char *p, size_t n);
 // Writes a short text to an existing file (/proc settings). 0 or negative errno.
 int io_write_file(const char *path, const char *text);
+// Raises the soft limit of RESOURCE (RLIMIT_*) to the hard one for a while; returns what it was, for the other.
+struct rlimit io_limit_lift(int resource);
+void io_limit_restore(int resource, const struct rlimit *old);
 // CLOCK_MONOTONIC in nanoseconds; CLOCK_REALTIME in milliseconds.
 int64_t io_mono_ns(void);
 int64_t io_wall_ms(void);

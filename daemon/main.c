@@ -67,6 +67,7 @@ static void reset_signals(void)
 	sigset_t wait;
 	for (int sig = 1; sig < NSIG; sig++)
 		signal(sig, SIG_DFL);
+	signal(SIGXFSZ, SIG_IGN); // a write beyond RLIMIT_FSIZE, the log's too, is EFBIG; commands get the default back
 	sigemptyset(&wait);
 	sigaddset(&wait, SIGHUP);
 	sigaddset(&wait, SIGUSR1);
@@ -214,19 +215,12 @@ static struct store *make_store(const struct config *c)
 		.record = RECORD_SIZE,
 		.log = proc_log_size(c->replay),
 	};
-	struct rlimit size;
-	bool limited = getrlimit(RLIMIT_FSIZE, &size) == 0 && size.rlim_cur != RLIM_INFINITY;
-	const struct rlimit all = {.rlim_cur = size.rlim_max, .rlim_max = size.rlim_max};
 	// It counts as a file, of a size that nothing like it will ever take.
-	if (limited)
-		setrlimit(RLIMIT_FSIZE, &all);
-	signal(SIGXFSZ, SIG_IGN);
+	struct rlimit size = io_limit_lift(RLIMIT_FSIZE);
 	struct store *store = store_new(&sizes, keep_size(ENVD_KEEP_MAX));
 	if (!store)
 		log_warn("store", "%s: a crash of the daemon will cut commands off", strerror(errno));
-	signal(SIGXFSZ, SIG_DFL);
-	if (limited)
-		setrlimit(RLIMIT_FSIZE, &size);
+	io_limit_restore(RLIMIT_FSIZE, &size);
 	return store;
 }
 

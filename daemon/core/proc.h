@@ -90,9 +90,9 @@ void procs_reap(struct procs *t);
 // The daemon runs again after it was stopped (SIGCONT): deadlines move by the time it was away. Also noticed without the signal.
 void procs_resumed(struct procs *t);
 size_t procs_living(const struct procs *t);
-// True when no command lives and the daemon has no other child either.
+// True when no command lives and nothing that one of them left behind either.
 bool procs_alone(const struct procs *t);
-// True when the daemon has no child: commands that still count as living wait for readers only.
+// True when nothing runs, what an earlier daemon left behind included: commands that still count as living wait for readers only.
 bool procs_childless(const struct procs *t);
 struct proc *procs_first(const struct procs *t); // in order of start; then proc_next
 struct proc *proc_next(const struct proc *p);
@@ -106,8 +106,6 @@ void procs_terminate(struct procs *t);
 void procs_hold(struct procs *t, bool held);
 // Sends SIG to all that runs in the sandbox, what an earlier daemon left behind too, but not to celld itself.
 void procs_signal_all(const struct procs *t, int sig);
-// True while something that an earlier daemon left behind lives.
-bool procs_strays(const struct procs *t);
 // Forgets every process that has ended and is not read any more, its output too.
 void procs_forget(struct procs *t);
 // Marks all that still live as stopped (their readers find the end) and kills everything below the daemon.

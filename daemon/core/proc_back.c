@@ -353,6 +353,7 @@ void procs_leave(struct procs *t)
 	procs_reap(t);
 	t->leaving = true;
 	t->upgrade = (struct proc_end){.code = -1, .leaving = true};
+	struct rlimit size = io_limit_lift(RLIMIT_FSIZE); // the store counts as a file
 	DL_FOREACH_SAFE(t->living, p, tmp)
 	{
 		for (int i = 0; i < 2; i++)
@@ -360,6 +361,7 @@ void procs_leave(struct procs *t)
 		proc_stdin_leave(p);
 		output_wake(p->output);
 	}
+	io_limit_restore(RLIMIT_FSIZE, &size);
 }
 
 bool procs_leaving(const struct procs *t)

@@ -251,10 +251,18 @@ struct proc *procs_tagged(const struct procs *t, const char *tag)
 	return last;
 }
 
+// Something that an earlier daemon left behind lives: the init part's child, or below one.
+static bool strays(const struct procs *t)
+{
+	return t->limits.init && tree_signal_all(t->limits.init, getpid(), 0) > 0;
+}
+
 bool procs_childless(const struct procs *t)
 {
 	siginfo_t si;
-	return !t->adopted && !t->late && waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD;
+	if (t->adopted || t->late)
+		return false;
+	return waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD && !strays(t);
 }
 
 bool procs_alone(const struct procs *t)
@@ -282,11 +290,6 @@ void procs_signal_all(const struct procs *t, int sig)
 	tree_signal_all(getpid(), 0, sig);
 	if (t->limits.init)
 		tree_signal_all(t->limits.init, getpid(), sig);
-}
-
-bool procs_strays(const struct procs *t)
-{
-	return t->limits.init && tree_signal_all(t->limits.init, getpid(), 0) > 0;
 }
 
 void procs_terminate(struct procs *t)

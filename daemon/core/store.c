@@ -189,18 +189,24 @@ static void wake(struct store *s, size_t slot)
 {
 	static const struct store_msg m = {.op = STORE_OP_WAKE};
 	__atomic_fetch_or(&s->dirty[slot / 32], 1u << slot % 32, __ATOMIC_RELEASE);
-	if (s->channel >= 0 && !__atomic_exchange_n(&s->head->woken, 1, __ATOMIC_ACQ_REL))
-		(void)send_message(s, &m, NULL, 0);
+	if (s->channel < 0 || __atomic_exchange_n(&s->head->woken, 1, __ATOMIC_ACQ_REL))
+		return;
+	int rc = send_message(s, &m, NULL, 0);
+	if (rc < 0 && rc != -EAGAIN)
+		store_set(&s->head->woken, 0); // no memory: the next one tries again
 }
 
-static int send_in_time(const struct store *s, const struct store_msg *m, const int *fds, size_t count)
+// One start may wait in vain; those behind it do not, or an init part that was stopped would hold all of the daemon up.
+static int send_in_time(struct store *s, const struct store_msg *m, const int *fds, size_t count)
 {
-	int64_t end = io_mono_ns() + (int64_t)ROOM_MS * 1000000;
+	int64_t end = io_mono_ns() + (s->stuck ? 0 : (int64_t)ROOM_MS * 1000000);
 	for (;;) {
 		int rc = send_message(s, m, fds, count);
 		int64_t left = end - io_mono_ns();
-		if (rc != -EAGAIN || left <= 0)
+		if (rc != -EAGAIN || left <= 0) {
+			s->stuck = rc == -EAGAIN;
 			return rc == -ETOOMANYREFS ? -EMFILE : rc;
+		}
 		struct pollfd p = {.fd = s->channel, .events = POLLOUT};
 		(void)poll(&p, 1, (int)(left / 1000000) + 1);
 	}

@@ -97,8 +97,8 @@ struct store {
 	struct store_entry *table;
 	uint32_t *dirty; // a bit a slot: its words have changed
 	struct store_slot *slots;
-	uint32_t free;  // daemon: the first free slot below used_to, plus 1
-	bool told_full; // daemon: the log was told that init does not take descriptors
+	uint32_t free; // daemon: the first free slot below used_to, plus 1
+	bool stuck;    // daemon: init did not make room for the last message in time
 };
 
 static inline size_t store_index(const struct store_slot *slot)

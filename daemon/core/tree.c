@@ -41,9 +41,20 @@ struct tree {
 	int err;
 };
 
+// A /proc of another PID namespace tells of other processes under the same numbers: it is as good as none.
+static bool proc_is_ours(void)
+{
+	char self[16];
+	ssize_t n = readlink("/proc/self", self, sizeof self - 1);
+	self[n > 0 ? n : 0] = '\0';
+	return atoi(self) == getpid();
+}
+
 int tree_stat(pid_t pid, struct tree_stat *out)
 {
 	char path[48], line[1024];
+	if (!proc_is_ours())
+		return -ENOENT;
 	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
 	ssize_t n = io_read_file(path, line, sizeof line);
 	if (n < 0)
@@ -329,18 +340,12 @@ static int signal_tree(struct tree *t, pid_t session, int sig)
 // Looking at processes takes descriptors, also when clients have used them up: a soft limit below the hard one is their reserve.
 static struct rlimit limit_lift(void)
 {
-	struct rlimit old = {0}, all;
-	if (getrlimit(RLIMIT_NOFILE, &old) == 0) {
-		all = (struct rlimit){.rlim_cur = old.rlim_max, .rlim_max = old.rlim_max};
-		setrlimit(RLIMIT_NOFILE, &all);
-	}
-	return old;
+	return io_limit_lift(RLIMIT_NOFILE);
 }
 
 static int limit_restore(const struct rlimit *old, int rc)
 {
-	if (old->rlim_max)
-		setrlimit(RLIMIT_NOFILE, old);
+	io_limit_restore(RLIMIT_NOFILE, old);
 	return rc;
 }
 

@@ -183,7 +183,7 @@ static void on_look(struct ev_loop *loop, ev_timer *w, int revents)
 	struct reset *r = w->data;
 	struct procs *procs = r->ws->sandboxd->procs;
 	procs_reap(procs);
-	if (procs_childless(procs) && !procs_strays(procs)) {
+	if (procs_childless(procs)) {
 		begin_remove(r);
 	} else if (io_mono_ns() > r->until) {
 		r->alive = true;

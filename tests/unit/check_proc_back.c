@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -242,9 +243,11 @@ static void written(void *arg, int rc)
 }
 
 // Input that is still queued goes on to the next daemon; _i: its end too.
+// Also not where files may be smaller than the store, as which it counts.
 START_TEST(nothing_is_lost_when_the_daemon_leaves)
 {
 	enum { MUCH = 400000 };
+	const struct rlimit small = {65536, RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
 	struct crashkit s;
 	struct prockit_reader r;
 	struct proc_input *in;
@@ -260,7 +263,10 @@ START_TEST(nothing_is_lost_when_the_daemon_leaves)
 	ck_assert_int_eq(proc_write_wait(p, data, MUCH, written, &done, &in), 1);
 	if (_i)
 		ck_assert_int_eq(proc_close_stdin(p), 0);
+	signal(SIGXFSZ, SIG_IGN);
+	setrlimit(RLIMIT_FSIZE, &small);
 	procs_leave(s.k.procs);
+	setrlimit(RLIMIT_FSIZE, &all);
 	const struct proc_end *end = proc_stream_end(p);
 	ck_assert(end && end->leaving && !end->stopped && !proc_end(p) && procs_leaving(s.k.procs));
 	ck_assert_int_eq(proc_write(p, "x", 1), -ERESTART);
@@ -323,6 +329,47 @@ START_TEST(the_end_of_the_sandbox_ends_them_too)
 }
 END_TEST
 
+// A process of somebody else's with one below it, for a short time at most.
+static void strangers(pid_t *parent, pid_t *child)
+{
+	int fds[2];
+	ck_assert_int_eq(io_pipe(fds), 0);
+	pid_t first = fork();
+	if (first == 0) {
+		if (fork() > 0)
+			_exit(0);
+		alarm(15);
+		pid_t pids[2] = {getpid(), fork()};
+		if (pids[1] > 0 && write(fds[1], pids, sizeof pids) == (ssize_t)sizeof pids)
+			waitpid(pids[1], NULL, 0);
+		else if (pids[1] == 0)
+			pause();
+		_exit(0);
+	}
+	pid_t pids[2];
+	ck_assert_int_eq(waitpid(first, NULL, 0), first);
+	ck_assert_int_eq(read(fds[0], pids, sizeof pids), sizeof pids);
+	*parent = pids[0];
+	*child = pids[1];
+	io_close(&fds[0]);
+	io_close(&fds[1]);
+}
+
+// What commands of an earlier daemon left behind is a child of the init part, and none of this one's.
+START_TEST(the_end_of_the_sandbox_waits_for_strays)
+{
+	struct crashkit s;
+	struct proc_limits limits = prockit_limits;
+	pid_t stray;
+	strangers(&limits.init, &stray);
+	crashkit_init(&s, &limits);
+	ck_assert(!procs_childless(s.k.procs) && !procs_alone(s.k.procs));
+	ck_assert_int_eq(kill(stray, SIGKILL), 0);
+	PROCKIT_UNTIL(&s.k, procs_alone(s.k.procs));
+	crashkit_release(&s);
+}
+END_TEST
+
 Suite *proc_back_suite(void)
 {
 	Suite *s = suite_create("proc_back");
@@ -339,5 +386,6 @@ Suite *proc_back_suite(void)
 	tcase_add_loop_test(t, nothing_is_lost_when_the_daemon_leaves, 0, 2);
 	tcase_add_test(t, who_ends_while_the_daemon_leaves);
 	tcase_add_test(t, the_end_of_the_sandbox_ends_them_too);
+	tcase_add_test(t, the_end_of_the_sandbox_waits_for_strays);
 	return s;
 }
