@@ -265,16 +265,28 @@ static unsigned long stat_field(const char *name, int field)
 	return at ? strtoul(at, NULL, 10) : 0;
 }
 
-// A PID 1 that is being ended waits for all of its namespace before it can be waited for itself, and serves nothing by then. One that was sent KILL
-// may not have noticed yet.
+// It was sent KILL and may not have noticed yet. Only the mask of the whole process keeps that until its end.
+static bool doomed(pid_t pid)
+{
+	static const char mask[] = "\nShdPnd:";
+	char path[32], text[4096];
+	(void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+	ssize_t n = io_read_file(path, text, sizeof text);
+	const char *at = n > 0 ? strstr(text, mask) : NULL;
+	return at && strtoull(at + sizeof mask - 1, NULL, 16) & 1ULL << (SIGKILL - 1);
+}
+
+// A PID 1 that is being ended waits for all of its namespace before it can be waited for itself, and serves nothing by then.
 static bool exiting(pid_t pid)
 {
-	enum { FLAGS = 9, PENDING = 31, PF_EXITING = 0x4 };
+	enum { FLAGS = 9, PF_EXITING = 0x4 };
 	char path[32], text[1024];
+	if (doomed(pid))
+		return true;
 	(void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
 	ssize_t n = io_read_file(path, text, sizeof text);
 	const char *name = n > 0 ? strrchr(text, ')') : NULL;
-	return name && (stat_field(name, FLAGS) & PF_EXITING || stat_field(name, PENDING) & 1UL << (SIGKILL - 1));
+	return name && stat_field(name, FLAGS) & PF_EXITING;
 }
 
 bool box_alive(const struct box *b)
