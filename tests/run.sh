@@ -6,7 +6,7 @@
 set -u
 
 unit=$1 fuzz=$2 integration=$3
-jobs=${JOBS:-$((2 * $(nproc) + 1))}
+jobs=${JOBS:-$((2 * $(nproc)))}
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 130' INT
