@@ -19,7 +19,7 @@ O := $(B)/obj$(if $(filter-out gcc cc,$(CC)),-$(notdir $(CC)))$(if $(DEV),-dev)
 
 # What has to be there to build and test, and what only `make lint` and `make conformance` need besides.
 DEPS := gcc libc6-dev make pkg-config libev-dev node-llhttp libb64-dev check libsubunit-dev libjansson-dev uthash-dev \
-	protobuf-c-compiler libprotobuf-c-dev libmd-dev zlib1g-dev iproute2 iptables
+	protobuf-c-compiler libprotobuf-c-dev libmd-dev zlib1g-dev libseccomp-dev iproute2 iptables
 DEPS_LINT := clang clang-format
 DEPS_SDK := python3-venv git procps ca-certificates $(if $(shell command -v npm),,npm)
 
@@ -37,7 +37,7 @@ LINK := -static
 endif
 LDFLAGS += -Wl,--gc-sections
 # The test programs are dynamic but take these libraries as archives, so that --wrap=malloc sees their calls too.
-LIBS := -lev -lb64 -ljansson -lprotobuf-c -lmd -lz
+LIBS := -lev -lb64 -ljansson -lprotobuf-c -lmd -lz -lseccomp
 LIBS_T := -Wl,-Bstatic -lcheck -lsubunit $(LIBS) -Wl,-Bdynamic -lrt -lpthread -lm
 WRAP := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=free
 

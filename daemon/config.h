@@ -4,6 +4,7 @@
 #ifndef CELLD_DAEMON_CONFIG_H
 #define CELLD_DAEMON_CONFIG_H
 
+#include "daemon/limits.h"
 #include "daemon/log.h"
 
 #include <stdbool.h>
@@ -12,9 +13,11 @@
 
 #define CONFIG_LISTEN_MAX 16
 #define CONFIG_PASS_MAX 64
+#define CONFIG_NAMES_MAX 32
 #define CONFIG_VERSION "0.1.0"
 
 enum config_init { CONFIG_INIT_AUTO, CONFIG_INIT_YES, CONFIG_INIT_NO };
+enum config_confine { CONFIG_CONFINE_OFF, CONFIG_CONFINE_ON, CONFIG_CONFINE_REQUIRE };
 enum config_action { CONFIG_RUN, CONFIG_EXIT };
 
 struct config {
@@ -46,6 +49,20 @@ struct config {
 	const char *pass_env[CONFIG_PASS_MAX];
 	size_t pass_env_count;
 	bool venv;
+	enum config_confine confine;
+	const char *writable[CONFIG_NAMES_MAX]; // trees, absolute
+	size_t writable_count;
+	const char *readable[CONFIG_NAMES_MAX];
+	size_t readable_count;
+	const char *keep_caps[CONFIG_NAMES_MAX];
+	size_t keep_caps_count;
+	const char *allow_calls[CONFIG_NAMES_MAX];
+	size_t allow_calls_count;
+	struct limits limits;                       // of every command
+	const char *cgroup;                         // "auto", "on", "off" or an absolute path
+	bool dumpable;                              // a debugger of the same user may look at celld
+	const char *allow_origin[CONFIG_NAMES_MAX]; // of browsers' pages that may use surface A; "*" = any
+	size_t allow_origin_count;
 	enum log_level log_level;
 	bool log_json;
 };

@@ -6,6 +6,7 @@
 #ifndef CELLD_CORE_PROC_H
 #define CELLD_CORE_PROC_H
 
+#include "daemon/core/cgroup.h"
 #include "daemon/core/launch.h"
 #include "daemon/core/output.h"
 #include "daemon/core/pty.h"
@@ -30,6 +31,7 @@ struct proc_end {
 	int sig;        // the signal that ended it, or 0
 	bool core;      // ... and the kernel has dumped its core
 	bool timed_out; // its deadline passed before it had ended
+	bool oom;       // the kernel has killed in its control group for want of memory
 	bool stopped;   // the sandbox ended first: there is no exit to tell
 	bool leaving;   // of a stream alone: the daemon is being replaced, the process goes on
 };
@@ -42,8 +44,9 @@ struct proc_limits {
 	size_t replay;
 	int64_t grace_ms;
 	int64_t retention_ms;
-	pid_t init;          // the init part, which has what an earlier daemon left; 0 = none
-	struct store *store; // where processes outlive the daemon; borrowed; NULL = nowhere
+	pid_t init;              // the init part, which has what an earlier daemon left; 0 = none
+	struct store *store;     // where processes outlive the daemon; borrowed; NULL = nowhere
+	struct cgroups *cgroups; // a group for each; borrowed; NULL = none
 };
 
 struct procs;
@@ -53,12 +56,13 @@ struct store;
 struct proc_spec {
 	struct spawn_spec run; // fd is filled in by proc_start
 	enum proc_kind kind;
-	const char *command;       // shown in lists
-	const char *session_id;    // or NULL
-	const char *note;          // what its surface needs to find it again after a crash, or NULL
-	const struct asked *asked; // or NULL; copied
-	double timeout;            // seconds, 0 = none
-	bool want_stdin;           // a pipe; else /dev/null
+	const char *command;         // shown in lists
+	const char *session_id;      // or NULL
+	const char *note;            // what its surface needs to find it again after a crash, or NULL
+	const struct asked *asked;   // or NULL; copied
+	double timeout;              // seconds, 0 = none
+	bool want_stdin;             // a pipe; else /dev/null
+	struct cgroup_bounds bounds; // -EOPNOTSUPP if they cannot be had
 	// Called once when it has ENDED, also when it was stopped, before its readers find the end. NULL is allowed.
 	void (*on_end)(void *arg, const struct proc *p);
 	void *on_end_arg;

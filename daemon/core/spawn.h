@@ -12,14 +12,19 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+struct cgroup;
+struct confine;
+struct limits;
 struct store_slot;
 
 // What every child gets, taken once at start before celld changes its own.
 struct spawn_base {
-	struct rlimit nofile; // the limit that commands get back
-	int oom_score_adj;    // theirs
-	bool set_oom;         // false where there is nothing to change
-	int devnull;          // open /dev/null
+	struct rlimit nofile;          // the limit that commands get back
+	int oom_score_adj;             // theirs
+	bool set_oom;                  // false where there is nothing to change
+	int devnull;                   // open /dev/null
+	const struct confine *confine; // what every child is kept from; borrowed; NULL = nothing
+	const struct limits *limits;   // resource limits of every child; borrowed; or NULL
 };
 
 enum spawn_step { SPAWN_NONE, SPAWN_PREPARE, SPAWN_SETUP, SPAWN_USER, SPAWN_CWD, SPAWN_EXEC };
@@ -34,8 +39,10 @@ struct spawn_spec {
 	bool controlling_tty;    // fd[0] is a terminal and becomes the controlling one
 	bool like_shell; // what cannot be run says so on its stderr and exits with 127 (not found) or 126, as under a
 			 // shell; a file without a header is run by /bin/sh
-	struct store_slot *slot; // where the child leaves its pid first of all, or NULL
-	bool even_priority;      // nice 0 and I/O class best-effort 4, whatever celld has
+	struct store_slot *slot;     // where the child leaves its pid first of all, or NULL
+	struct cgroup *cgroup;       // it is born in that group; borrowed; or NULL
+	const struct limits *limits; // its own, over the base's; or NULL
+	bool even_priority;          // nice 0 and I/O class best-effort 4, whatever celld has
 };
 
 // NOFILE and ORIGINAL_OOM are what celld was started with; commands get that limit and the larger of 100 and that score. Descriptors
