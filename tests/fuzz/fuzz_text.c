@@ -3,11 +3,43 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "proto/text.h"
+#include "proto/text_bulk.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+// The ways of doing much at once agree, as far as each goes, with each other and with what small pieces give, which are libb64's.
+static void bulk(const uint8_t *p, size_t n)
+{
+	struct buf text = {0}, back = {0};
+	for (size_t at = 0; at + 3 <= n; at += 3)
+		text_b64_encode(&text, p + at, 3);
+	size_t groups = n / 3, stop[3];
+	char *coded = malloc(groups * 4 + 1);
+	unsigned char *plain = malloc(n + 1);
+	FUZZ_CHECK(coded && plain);
+	for (int how = TEXT_BULK_BEST; how <= TEXT_BULK_AVX2; how++) {
+		size_t done = text_bulk_encode((enum text_bulk)how, coded, p, n);
+		FUZZ_CHECK(done <= groups && (how == TEXT_BULK_AVX2 || done == groups));
+		FUZZ_CHECK(!done || memcmp(coded, buf_data(&text), done * 4) == 0);
+		// The input itself as base64.
+		stop[how] = text_bulk_decode((enum text_bulk)how, plain, (const char *)p, n);
+		for (size_t i = 0; i < stop[how]; i++) {
+			buf_truncate(&back, 0);
+			FUZZ_CHECK(text_b64_decode(&back, (const char *)p + i * 4, 4) == 0);
+			FUZZ_CHECK(buf_len(&back) == 3 && memcmp(buf_data(&back), plain + i * 3, 3) == 0);
+		}
+	}
+	FUZZ_CHECK(stop[TEXT_BULK_BEST] == stop[TEXT_BULK_WORDS] && stop[TEXT_BULK_AVX2] <= stop[TEXT_BULK_WORDS]);
+	free(coded);
+	free(plain);
+	buf_release(&text);
+	buf_release(&back);
+}
 
 static void base64(const uint8_t *p, size_t n)
 {
+	bulk(p, n);
 	struct buf text = {0}, back = {0}, again = {0};
 	text_b64_encode(&text, p, n);
 	FUZZ_CHECK(buf_len(&text) == text_b64_len(n));
