@@ -51,20 +51,21 @@ SOAK := $(wildcard tests/soak/*.c)
 GATEWAY := $(wildcard tests/gateway/*.c)
 FUZZ := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_D := $(wildcard tests/fuzz/daemon/*.c)
+FAULT := $(wildcard tests/faults/*.c)
 GATEWAY_T := $(wildcard $(addprefix tests/gateway/,pool*.c options.c call.c ends.c tunnel.c box*.c job.c root.c))
 obj = $(patsubst %.c,$(O)/%.o,$(1))
 LLHTTP_O := $(addprefix $(O)/llhttp/,api.o http.o llhttp.o)
 PB := $(patsubst proto/%.proto,$(B)/proto/%.pb-c,$(wildcard proto/*.proto))
 PB_O := $(patsubst $(B)/proto/%,$(O)/pb/%.o,$(PB))
-ALL_O := $(call obj,$(PROTO) $(DAEMON) $(UNIT) $(INTEGRATION) $(DEMO) $(BENCH) $(SOAK) $(GATEWAY) $(FUZZ) $(FUZZ_D) tests/fuzz/corpus.c)
+ALL_O := $(call obj,$(PROTO) $(DAEMON) $(UNIT) $(INTEGRATION) $(DEMO) $(BENCH) $(SOAK) $(GATEWAY) $(FUZZ) $(FUZZ_D) $(FAULT) tests/fuzz/corpus.c)
 
 # These goals install what is missing first; plain `make` never touches the system.
-NEED := $(if $(filter deps demo test run lint bench soak load fuzz conformance,$(MAKECMDGOALS)),deps)
+NEED := $(if $(filter deps demo test faults run lint bench soak load fuzz vm conformance,$(MAKECMDGOALS)),deps)
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-4s %s\n' $(1) $(2))
 
-.PHONY: all deps demo test run lint bench soak load fuzz fuzzers conformance install clean objects FORCE
+.PHONY: all deps demo test faults run lint bench soak load fuzz fuzzers conformance nightly install clean objects FORCE
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
@@ -127,11 +128,11 @@ $(B)/soak: $(call obj,$(SOAK) $(PROTO) tests/demo/client.c tests/demo/sandbox.c)
 	$(call link,$(filter %.o,$^),$(LIBS_T))
 
 # A sanitized build is several times slower: its time limits scale.
-test bench soak load demo run conformance: export T_SCALE ?= $(if $(SAN),4,1)
-test bench soak load demo run conformance: export ASAN_OPTIONS ?= detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
-test bench soak load demo run conformance: export UBSAN_OPTIONS ?= print_stacktrace=1:halt_on_error=1
-test: $(NEED) $(B)/celld $(B)/celld-gateway $(B)/unit-tests $(B)/fuzz-tests $(B)/integration-tests
-	@CELLD=$(abspath $(B)/celld) GATEWAY=$(abspath $(B)/celld-gateway) sh tests/run.sh \
+test faults bench soak load demo run conformance: export T_SCALE ?= $(if $(SAN),4,1)
+test faults bench soak load demo run conformance: export ASAN_OPTIONS ?= detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
+test faults bench soak load demo run conformance: export UBSAN_OPTIONS ?= print_stacktrace=1:halt_on_error=1
+test: $(NEED) $(B)/celld $(B)/celld-faults $(B)/celld-gateway $(B)/unit-tests $(B)/fuzz-tests $(B)/integration-tests
+	@CELLD=$(abspath $(B)/celld) CELLD_FAULTY=$(abspath $(B)/celld-faults) GATEWAY=$(abspath $(B)/celld-gateway) sh tests/run.sh \
 		$(B)/unit-tests $(B)/fuzz-tests $(B)/integration-tests
 
 demo: $(NEED) $(B)/celld $(B)/celld-gateway $(B)/demo
@@ -152,15 +153,19 @@ soak load: $(NEED) $(B)/celld $(B)/soak
 run: $(NEED) $(B)/celld $(B)/celld-gateway
 	@exec $(B)/celld-gateway --celld $(abspath $(B)/celld) --listen $(RUN_ADDR):$(RUN_PORT) $(RUN_ARGS)
 
-include tests/fuzz/fuzz.mk
+include tests/fuzz/fuzz.mk tests/faults/faults.mk tests/vm/vm.mk
 
 objects: $(ALL_O) $(LLHTTP_O) $(PB_O)
 
 lint: $(NEED)
 	@sh tests/lint/run.sh
-	@$(MAKE) --no-print-directory objects DEV=1 CC=gcc BUILD=$(BUILD)/lint
-	@$(MAKE) --no-print-directory objects DEV=1 CC=clang BUILD=$(BUILD)/lint
+	@$(MAKE) --no-print-directory objects DEV=1 CC=gcc
+	@$(MAKE) --no-print-directory objects DEV=1 CC=clang
 	@echo "lint: clean"
+
+# All that takes hours: .ci/nightly says what, and why.
+nightly:
+	@.ci/nightly
 
 deps:
 	@sh .ci/deps $(DEPS) $(if $(filter lint fuzz,$(MAKECMDGOALS)),$(DEPS_LINT)) \

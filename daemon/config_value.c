@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DIGITS "0123456789"
+#define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
 static bool starts_with_digit(const char *s)
 {
 	return *s >= '0' && *s <= '9';
@@ -32,7 +35,7 @@ int value_count(const char *s, long long min, long long max, long long *out)
 int value_size(const char *s, long long min, long long max, long long *out)
 {
 	static const char units[] = "KMG";
-	size_t n = strspn(s, "0123456789");
+	size_t n = strspn(s, DIGITS);
 	const char *unit = s[n] ? strchr(units, toupper((unsigned char)s[n])) : NULL;
 	if (s[n] && (!unit || s[n + 1]))
 		return -EINVAL;
@@ -41,10 +44,9 @@ int value_size(const char *s, long long min, long long max, long long *out)
 
 int value_seconds(const char *s, double min, double max, double *out)
 {
-	static const char digits[] = "0123456789";
-	size_t whole = strspn(s, digits), n = whole, part = 0;
+	size_t whole = strspn(s, DIGITS), n = whole, part = 0;
 	if (s[whole] == '.') {
-		part = strspn(s + whole + 1, digits);
+		part = strspn(s + whole + 1, DIGITS);
 		n = whole + 1 + part;
 	}
 	// Beyond this strtod takes signs, blanks, 1e9, 0x10, inf and nan.
@@ -76,6 +78,22 @@ bool value_is_address(const char *s)
 bool value_is_name(const char *s)
 {
 	return *s && !strchr(s, '=');
+}
+
+bool value_is_word(const char *s)
+{
+	return *s && !s[strspn(s, LETTERS DIGITS "_")];
+}
+
+bool value_is_origin(const char *s)
+{
+	if (strcmp(s, "*") == 0)
+		return true;
+	size_t n = strspn(s, LETTERS DIGITS "+-.");
+	if (n == 0 || strncmp(s + n, "://", 3) != 0)
+		return false;
+	const char *host = s + n + 3;
+	return *host && !host[strspn(host, LETTERS DIGITS "-._~:[]")];
 }
 
 bool value_is_token(const char *s)

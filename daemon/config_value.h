@@ -17,6 +17,10 @@ int value_seconds(const char *s, double min, double max, double *out);
 bool value_is_address(const char *s);
 // A variable's name.
 bool value_is_name(const char *s);
+// Letters, digits, '_'.
+bool value_is_word(const char *s);
+// What a browser sends as Origin: SCHEME://HOST[:PORT] without a path; or "*".
+bool value_is_origin(const char *s);
 // 1 to VALUE_TOKEN_MAX bytes that a header can carry: no control characters, no blank at an end.
 bool value_is_token(const char *s);
 

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/daemon.h"
 
+#include "daemon/core/confine.h"
 #include "daemon/core/proc.h"
 #include "daemon/core/slice.h"
 #include "daemon/core/store.h"
 #include "daemon/core/users.h"
 #include "daemon/core/watch.h"
+#include "daemon/daemon_loop.h"
 #include "daemon/envd/envd.h"
 #include "daemon/log.h"
 #include "daemon/net/listener.h"
 #include "daemon/net/route.h"
 #include "daemon/sandboxd/sandboxd.h"
+#include "daemon/trim.h"
 #include "proto/text.h"
 
 #include <errno.h>
@@ -42,6 +45,7 @@ struct daemon {
 	struct slices *slices;
 	struct watches *watches;
 	struct net *net;
+	struct trim trim;
 	struct sandboxd sandboxd;
 	struct envd envd;
 	struct route_table tables[2]; // surface A, surface B
@@ -272,8 +276,9 @@ static int build_core(struct daemon *d)
 		.retention_ms = c->retention_ms,
 		.init = d->spec->under_init ? getppid() : 0,
 		.store = d->spec->store,
+		.cgroups = d->spec->cgroups,
 	};
-	d->loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOENV);
+	d->loop = loop_new();
 	d->users = users_new("/etc/passwd", "/etc/group");
 	d->slices = d->loop ? slices_new(d->loop) : NULL;
 	d->watches = d->slices ? watches_new(d->loop, d->slices, NULL) : NULL;
@@ -305,6 +310,14 @@ static int listen_on(struct daemon *d, const struct daemon_sockets *s, void (*ta
 	return 0;
 }
 
+static bool all_local(const struct daemon_sockets *s)
+{
+	for (size_t i = 0; i < s->count; i++)
+		if (!listener_is_local(s->fd[i]))
+			return false;
+	return true;
+}
+
 static int build_net(struct daemon *d)
 {
 	const struct config *c = d->spec->config;
@@ -326,7 +339,10 @@ static int build_net(struct daemon *d)
 		.users = d->users,
 		.slices = d->slices,
 		.watches = d->watches,
-		.store = d->spec->store};
+		.store = d->spec->store,
+		.confine = d->spec->base.confine ? confine_state(d->spec->base.confine) : NULL,
+		.cgroups = cgroups_state(d->spec->cgroups),
+		.local_only = all_local(&d->spec->sandboxd) && all_local(&d->spec->envd)};
 	d->sandboxd.workspace = workspace_new(&d->sandboxd, d->loop);
 	if (!d->sandboxd.workspace)
 		return -ENOMEM;
@@ -364,10 +380,11 @@ static void daemon_release(struct daemon *d)
 	for (size_t i = 0; i < d->signal_count; i++)
 		ev_signal_stop(d->loop, &d->signals[i]);
 	if (d->loop) {
+		trim_stop(&d->trim, d->loop);
 		ev_timer_stop(d->loop, &d->stop);
 		ev_timer_stop(d->loop, &d->upgrade);
 		ev_timer_stop(d->loop, &d->look);
-		ev_loop_destroy(d->loop);
+		loop_free(d->loop);
 	}
 }
 
@@ -377,6 +394,7 @@ static int take_back(struct daemon *d)
 	int rc = procs_take_back(d->procs, &taken);
 	if (rc < 0)
 		return rc; // all is still there for the next one
+	cgroups_settle(d->spec->cgroups);
 	if (taken.living || taken.ended)
 		log_info("take_back", "%zu commands go on, %zu have ended", taken.living, taken.ended);
 	if (taken.refused)
@@ -411,6 +429,7 @@ int daemon_run(const struct daemon_spec *spec)
 	if (!spec->config->token)
 		log_info("no_token", "whoever reaches a port may run commands, as any user");
 	workspace_ready(d.sandboxd.workspace);
+	trim_start(&d.trim, d.loop);
 	ev_run(d.loop, 0);
 	net_flush(d.net);
 	if (d.phase != UPGRADING)

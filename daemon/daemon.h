@@ -18,6 +18,7 @@ struct daemon_sockets {
 	size_t count;
 };
 
+struct cgroups;
 struct keep;
 struct store;
 
@@ -26,11 +27,12 @@ struct daemon_spec {
 	struct daemon_sockets sandboxd;
 	struct daemon_sockets envd;
 	struct spawn_base base;
-	bool under_init;     // the parent is celld's init part
-	struct store *store; // what of processes does; borrowed, or NULL
-	struct keep *keep;   // what surface B was told and outlives a crash; borrowed, or NULL
-	const char *binary;  // what takes this one's place at an upgrade; NULL: there are none
-	const char *ready;   // said on stderr once requests are served, or NULL
+	bool under_init;         // the parent is celld's init part
+	struct store *store;     // what of processes does; borrowed, or NULL
+	struct cgroups *cgroups; // one for each command; borrowed, or NULL
+	struct keep *keep;       // what surface B was told and outlives a crash; borrowed, or NULL
+	const char *binary;      // what takes this one's place at an upgrade; NULL: there are none
+	const char *ready;       // said on stderr once requests are served, or NULL
 };
 
 // Serves until TERM, INT or QUIT, then ends the sandbox: 0. Until SIGUSR2, if there are upgrades: STORE_EXIT_UPGRADE, and the sandbox goes on.

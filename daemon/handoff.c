@@ -15,7 +15,7 @@
 #define VARIABLE "CELLD_RESUME"
 #define MAGIC 0x66666f646e6168u
 // Changes with anything below.
-#define VERSION 1u
+#define VERSION 2u
 
 // As it is written; behind it STORE_ENDS numbers for each slot below USED_TO.
 struct written {
@@ -30,6 +30,7 @@ struct written {
 	uint32_t sandboxd_count, envd_count;
 	int32_t sandboxd[CONFIG_LISTEN_MAX], envd[CONFIG_LISTEN_MAX];
 	char binary[PATH_MAX];
+	char cgroups[PATH_MAX];
 	char token[HANDOFF_TOKEN_MAX + 1];
 };
 
@@ -107,6 +108,7 @@ static int write_down(const struct handoff *h, int channel)
 	put_sockets(&h->sandboxd, w.sandboxd, &w.sandboxd_count);
 	put_sockets(&h->envd, w.envd, &w.envd_count);
 	memcpy(w.binary, h->binary, sizeof w.binary);
+	memcpy(w.cgroups, h->cgroups, sizeof w.cgroups);
 	memcpy(w.token, h->token, sizeof w.token);
 	int fd = store_memory("celld-handoff");
 	if (fd < 0)
@@ -147,11 +149,7 @@ int handoff_exec(const struct handoff *h, char **argv, int channel)
 
 static int read_all(int fd, off_t at, void *p, size_t n)
 {
-	ssize_t got;
-	do
-		got = pread(fd, p, n, at);
-	while (got < 0 && errno == EINTR);
-	return got == (ssize_t)n ? 0 : -EPROTO;
+	return io_pread(fd, p, n, at) == (ssize_t)n ? 0 : -EPROTO;
 }
 
 static bool get_sockets(struct daemon_sockets *s, const int32_t *fds, uint32_t count)
@@ -193,8 +191,9 @@ static int take_written(int fd, struct handoff *h)
 	h->oom_score_adj = w.oom_score_adj;
 	h->restarts = w.restarts;
 	memcpy(h->binary, w.binary, sizeof h->binary);
+	memcpy(h->cgroups, w.cgroups, sizeof h->cgroups);
 	memcpy(h->token, w.token, sizeof h->token);
-	h->binary[sizeof h->binary - 1] = h->token[sizeof h->token - 1] = '\0';
+	h->binary[sizeof h->binary - 1] = h->token[sizeof h->token - 1] = h->cgroups[sizeof h->cgroups - 1] = '\0';
 	explicit_bzero(w.token, sizeof w.token);
 	rc = take_store(fd, &w, &h->store);
 	if (rc == 0)

@@ -19,6 +19,7 @@ struct handoff {
 	unsigned restarts;
 	char binary[PATH_MAX];             // the recorded path
 	char token[HANDOFF_TOKEN_MAX + 1]; // of the configuration; empty = none
+	char cgroups[PATH_MAX];            // the parent of the commands' groups; empty = none
 	struct store *store;               // serves already
 };
 

@@ -127,11 +127,12 @@ void init_store_look(struct init_store *is)
 			continue;
 		siginfo_t si = {0};
 		pid_t pid = __atomic_load_n(&life->pid, __ATOMIC_ACQUIRE);
-		if (pid <= 0 || pid == is->daemon || waitid(P_PID, (id_t)pid, &si, WEXITED | WNOHANG | WNOWAIT) < 0 ||
-			si.si_pid != pid)
+		if (pid <= 0 || pid == is->daemon)
+			continue;
+		if (IO_AGAIN(waitid(P_PID, (id_t)pid, &si, WEXITED | WNOHANG | WNOWAIT)) < 0 || si.si_pid != pid)
 			continue;
 		if (!hold(is, i, &si))
-			waitid(P_PID, (id_t)pid, &si, WEXITED | WNOHANG);
+			IO_AGAIN(waitid(P_PID, (id_t)pid, &si, WEXITED | WNOHANG));
 	}
 }
 
@@ -247,7 +248,7 @@ static void act_on(struct init_store *is, const struct store_msg *m, bool whole,
 static bool has_ended(int fd)
 {
 	struct pollfd p = {.fd = fd, .events = POLLRDHUP};
-	return poll(&p, 1, 0) != 0;
+	return IO_AGAIN(poll(&p, 1, 0)) != 0;
 }
 
 // False once there is none. A channel that has ended is closed: it would be readable for ever.

@@ -46,6 +46,32 @@ ssize_t io_send(int fd, const void *p, size_t n)
 	return put < 0 ? -errno : put;
 }
 
+ssize_t io_pread(int fd, void *p, size_t n, off_t at)
+{
+	size_t done = 0;
+	while (done < n) {
+		ssize_t got = IO_AGAIN(pread(fd, (char *)p + done, n - done, at + (off_t)done));
+		if (got < 0)
+			return -errno;
+		if (got == 0)
+			break;
+		done += (size_t)got;
+	}
+	return (ssize_t)done;
+}
+
+int io_pwrite(int fd, const void *p, size_t n, off_t at)
+{
+	size_t done = 0;
+	while (done < n) {
+		ssize_t put = IO_AGAIN(pwrite(fd, (const char *)p + done, n - done, at + (off_t)done));
+		if (put <= 0)
+			return put < 0 ? -errno : -EIO;
+		done += (size_t)put;
+	}
+	return 0;
+}
+
 int io_accept(int fd)
 {
 	int conn;

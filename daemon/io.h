@@ -4,6 +4,7 @@
 #ifndef CELLD_DAEMON_IO_H
 #define CELLD_DAEMON_IO_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,6 +18,19 @@ ssize_t io_readv(int fd, const struct iovec *iov, int count);
 ssize_t io_write(int fd, const void *p, size_t n);
 // To a socket, without SIGPIPE.
 ssize_t io_send(int fd, const void *p, size_t n);
+// CALL (open, ftruncate, poll, ...), again as long as it is interrupted: what it gives at last, with errno as it left it.
+#define IO_AGAIN(call)                                    \
+	__extension__({                                   \
+		__typeof__(call) io_again;                \
+		do                                        \
+			io_again = (call);                \
+		while (io_again == -1 && errno == EINTR); \
+		io_again;                                 \
+	})
+// From or to a file at an offset, in as many calls as it takes: fewer than N bytes only at its end, or negative errno.
+ssize_t io_pread(int fd, void *p, size_t n, off_t at);
+// All N bytes: 0 or negative errno.
+int io_pwrite(int fd, const void *p, size_t n, off_t at);
 // A non-blocking, close-on-exec connection, or negative errno (-EAGAIN: none waits; -ECONNABORTED is folded in).
 int io_accept(int fd);
 // fds[0] reads, fds[1] writes; both close-on-exec, both blocking. 0 or negative errno (fds are -1 then).

@@ -128,11 +128,16 @@ static bool emit(struct line *l)
 {
 	put_end(l, "\n");
 	struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+	size_t done = 0;
 	// Anything beside POLLOUT is an error or a reader that has gone, where a write may bring SIGPIPE.
-	if (poll(&p, 1, 0) == 1 && p.revents == POLLOUT && io_write(p.fd, l->p, l->n) == (ssize_t)l->n)
-		return true;
-	state.lost++;
-	return false;
+	while (done < l->n && IO_AGAIN(poll(&p, 1, 0)) == 1 && p.revents == POLLOUT) {
+		ssize_t n = io_write(p.fd, l->p + done, l->n - done);
+		if (n <= 0)
+			break;
+		done += (size_t)n;
+	}
+	state.lost += done < l->n;
+	return done == l->n;
 }
 
 static void compose(struct line *l, enum log_level level, const char *event, const char *msg)

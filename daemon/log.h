@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // log: one line an event on stderr, text or JSON. Never blocks: a line that a full stderr does not take at once is dropped and
 // counted, and the count is said in the next line that goes through. The only module with state of its own.
-// Safe in every process of celld (init and daemon); not in a signal handler or a vforked child.
+// Safe in every process of celld (init and daemon); not in a signal handler or in a child that has not run its program yet.
 #ifndef CELLD_DAEMON_LOG_H
 #define CELLD_DAEMON_LOG_H
 

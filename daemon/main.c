@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/config.h"
+#include "daemon/core/cgroup.h"
+#include "daemon/core/confine.h"
 #include "daemon/core/keep.h"
 #include "daemon/core/proc.h"
 #include "daemon/core/store_priv.h"
@@ -22,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,6 +40,7 @@ struct start {
 	struct config config;
 	struct daemon_spec spec;
 	struct handoff handoff;
+	struct confine *confine;
 	char **argv;
 	char own[16];
 	char ready[2200];
@@ -53,7 +57,7 @@ static int open_standard_fds(void)
 {
 	int fd;
 	do {
-		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+		fd = IO_AGAIN(open("/dev/null", O_RDWR | O_CLOEXEC));
 	} while (fd >= 0 && fd <= 2);
 	if (fd < 0)
 		return -errno;
@@ -189,6 +193,12 @@ static int run_daemon(void *arg, unsigned restarts)
 	return daemon_run(&spec);
 }
 
+static const char *groups_path(const struct cgroups *g)
+{
+	const struct cgroup_state *state = cgroups_state(g);
+	return state ? state->path : "";
+}
+
 static int renew(void *arg, unsigned restarts, int channel)
 {
 	struct start *start = arg;
@@ -197,6 +207,7 @@ static int renew(void *arg, unsigned restarts, int channel)
 	h->envd = start->spec.envd;
 	h->store = start->spec.store;
 	h->restarts = restarts;
+	snprintf(h->cgroups, sizeof h->cgroups, "%s", groups_path(start->spec.cgroups));
 	snprintf(h->token, sizeof h->token, "%s", start->config.token ? start->config.token : "");
 	int rc = handoff_exec(h, start->argv, channel);
 	explicit_bzero(h->token, sizeof h->token);
@@ -236,6 +247,123 @@ static void record_binary(struct handoff *h)
 	h->binary[n > 0 ? n : 0] = '\0';
 }
 
+// Before there is a second process, which would be in the way of controllers. Asked for as such they have to be there; what lies at a path may come
+// and go with the machine.
+static int make_groups(const struct config *c, struct cgroups **out)
+{
+	char why[PATH_MAX + 128] = "";
+	int rc = cgroups_new(out, c->cgroup, why, sizeof why);
+	const struct cgroup_state *s = cgroups_state(*out);
+	if (s) {
+		log_info("cgroup", "%s: limits of%s%s%s%s", s->path, s->memory ? " memory" : "", s->cpu ? " cpu" : "",
+			s->pids ? " pids" : "", s->memory || s->cpu || s->pids ? "" : " nothing");
+	} else if (rc < 0 && *c->cgroup != '/') {
+		log_plain("celld: --cgroup %s: %s", c->cgroup, why);
+		return rc;
+	} else if (why[0]) {
+		log_line(rc < 0 ? LOG_WARN : LOG_INFO, "cgroup", "commands have no groups of their own: %s", why);
+	}
+	return 0;
+}
+
+// --- what commands are kept from ---
+
+static bool any_tcp(const struct daemon_sockets *s)
+{
+	for (size_t i = 0; i < s->count; i++) {
+		int domain = 0;
+		socklen_t n = sizeof domain;
+		if (getsockopt(s->fd[i], SOL_SOCKET, SO_DOMAIN, &domain, &n) == 0 && domain != AF_UNIX)
+			return true;
+	}
+	return false;
+}
+
+static void say_confine(const struct start *st)
+{
+	const struct confine_state *s = confine_state(st->confine);
+	char landlock[32] = "none";
+	if (s->landlock)
+		snprintf(landlock, sizeof landlock, "version %d", s->landlock);
+	log_info("confine", "no new privileges, %s, landlock %s, seccomp %s",
+		s->caps == UINT64_MAX ? "bounding set as it is" : "bounding set trimmed", landlock,
+		s->seccomp ? "on" : "none");
+	for (size_t i = 0; s->missing[i]; i++)
+		log_warn("confine", "left out: %s", s->missing[i]);
+	if (!st->config.token && (any_tcp(&st->spec.sandboxd) || any_tcp(&st->spec.envd)))
+		log_warn("confine_open", "%s",
+			"without a token any command can reach the port and have things run as another user: "
+			"confinement needs a token, or unix: sockets");
+}
+
+// One that follows another binary does not ask anew whether what is required is there: it was.
+static int make_confine(struct start *st, bool resumed)
+{
+	const struct config *c = &st->config;
+	const struct confine_spec spec = {
+		.require = c->confine == CONFIG_CONFINE_REQUIRE && !resumed,
+		.writable = c->writable,
+		.writable_count = c->writable_count,
+		.readable = c->readable,
+		.readable_count = c->readable_count,
+		.keep_caps = c->keep_caps,
+		.keep_caps_count = c->keep_caps_count,
+		.allow_calls = c->allow_calls,
+		.allow_calls_count = c->allow_calls_count,
+		.workspace = c->workspace,
+	};
+	char why[PATH_MAX + 64];
+	if (c->confine == CONFIG_CONFINE_OFF)
+		return 0;
+	int rc = confine_new(&st->confine, &spec, why, sizeof why);
+	if (rc < 0) {
+		log_plain("celld: --confine %s: %s", c->confine == CONFIG_CONFINE_ON ? "on" : "require", why);
+		return rc == -EINVAL ? 2 : 1;
+	}
+	st->spec.base.confine = st->confine;
+	say_confine(st);
+	return 0;
+}
+
+// Whether children may have that hard limit.
+static int try_limit(int resource, const struct rlimit *wanted)
+{
+	struct rlimit old;
+	if (getrlimit((__rlimit_resource_t)resource, &old) < 0)
+		return -errno;
+	if (wanted->rlim_max <= old.rlim_max)
+		return 0;
+	const struct rlimit raised = {.rlim_cur = old.rlim_cur, .rlim_max = wanted->rlim_max};
+	if (setrlimit((__rlimit_resource_t)resource, &raised) < 0)
+		return -errno;
+	setrlimit((__rlimit_resource_t)resource, &old);
+	return 0;
+}
+
+// Core dumps are for who asks for them.
+static int settle_limits(struct start *st)
+{
+	struct limits *l = &st->config.limits;
+	struct rlimit core = {0};
+	for (int i = 0; i < LIMITS_COUNT; i++) {
+		int rc = l->set & 1u << i ? try_limit(i, &l->value[i]) : 0;
+		if (rc < 0)
+			return start_fails("--rlimit", limits_name(i), rc);
+	}
+	if (st->config.confine == CONFIG_CONFINE_OFF)
+		getrlimit(RLIMIT_CORE, &core);
+	if (!(l->set & 1u << RLIMIT_CORE))
+		limits_put(l, RLIMIT_CORE, 0, core.rlim_max);
+	st->spec.base.limits = l;
+	return 0;
+}
+
+static int settle_children(struct start *st, bool resumed)
+{
+	int status = settle_limits(st);
+	return status ? status : make_confine(st, resumed);
+}
+
 static int begin(struct start *st)
 {
 	struct config *c = &st->config;
@@ -257,6 +385,8 @@ static int begin(struct start *st)
 	spec->keep = make_keep(spec->store);
 	if (!spec->keep)
 		return start_fails("memory", "shared", -ENOMEM);
+	if (make_groups(c, &spec->cgroups) < 0)
+		return 1;
 	record_binary(h);
 	if (spec->store && h->binary[0])
 		spec->binary = h->binary;
@@ -281,6 +411,9 @@ static int resume(struct start *st)
 	spec->store = h->store;
 	spec->binary = h->binary;
 	spec->under_init = true;
+	rc = cgroups_resume(&spec->cgroups, h->cgroups);
+	if (rc < 0)
+		log_error("cgroup", "%s: %s", h->cgroups, strerror(-rc));
 	spec->keep = make_keep(spec->store);
 	store_set(&spec->store->head->renew, STORE_RENEW_DONE);
 	return 0;
@@ -324,9 +457,16 @@ int main(int argc, char **argv)
 	tune_memory();
 	umask(022);
 	settle_user(&st.config, st.own, sizeof st.own);
+	if (!st.config.dumpable)
+		confine_hide_self(); // commands of the same user read neither its memory nor its token
 	status = resumed ? resume(&st) : begin(&st);
 	if (status == 0)
+		status = settle_children(&st, resumed);
+	if (status == 0)
 		status = run(&st, resumed);
+	confine_free(st.confine);
+	if (!resumed)
+		cgroups_free(st.spec.cgroups);
 	if (!st.spec.store)
 		keep_free(st.spec.keep);
 	spawn_base_release(&st.spec.base);

@@ -118,6 +118,8 @@ void frame_sse_exit(struct buf *out, const struct frame_end *end)
 		jsonw_kbool(&w, "timed_out", true);
 	if (end->truncated)
 		jsonw_kbool(&w, "truncated", true);
+	if (end->oom)
+		jsonw_kbool(&w, "oom", true);
 	jsonw_obj_end(&w);
 	body_end(&w, mark);
 }
@@ -130,6 +132,8 @@ void frame_sse_terminal_exit(struct buf *out, const struct frame_end *end)
 	jsonw_kint(&w, "exit", end->code);
 	jsonw_kstr(&w, "signal", end->signal ? end->signal : "");
 	jsonw_kbool(&w, "truncated", end->truncated);
+	if (end->oom)
+		jsonw_kbool(&w, "oom", true);
 	jsonw_obj_end(&w);
 	body_end(&w, mark);
 }

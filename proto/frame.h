@@ -33,10 +33,11 @@ struct frame_end {
 	const char *signal; // "SIGKILL", or NULL
 	bool timed_out;
 	bool truncated; // output was lost before a reader could have it
+	bool oom;       // the kernel has killed in it for want of memory
 };
 // data: {"exit":N,...}; "exit" is the first key, then only those that apply
 void frame_sse_exit(struct buf *out, const struct frame_end *end);
-// The same for a terminal's stream: always with "signal" ("" if there is none) and "truncated"
+// The same for a terminal's stream: always with "signal" ("" if there is none) and "truncated", with "oom" if it applies
 void frame_sse_terminal_exit(struct buf *out, const struct frame_end *end);
 // data: {"done":true}
 void frame_sse_done(struct buf *out);

@@ -54,7 +54,7 @@ static int make_dir(const char *path, const struct files_owner *owner)
 	if (mkdir(path, 0755) < 0)
 		return -errno;
 	// By a descriptor: whoever owns the directory above could have put something else there.
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | FILES_OPEN);
+	int fd = IO_AGAIN(open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | FILES_OPEN));
 	if (fd < 0)
 		return -errno;
 	int rc = files_give(fd, owner);
@@ -110,7 +110,7 @@ int files_open_read(const char *path, int64_t max, int *fd, int64_t *size)
 	int rc = stat(path, &st) < 0 ? -errno : check_read(&st, max);
 	if (rc < 0)
 		return rc;
-	int f = open(path, O_RDONLY | FILES_OPEN);
+	int f = IO_AGAIN(open(path, O_RDONLY | FILES_OPEN));
 	if (f < 0)
 		return -errno;
 	rc = fstat(f, &st) < 0 ? -errno : check_read(&st, max);

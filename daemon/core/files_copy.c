@@ -17,7 +17,7 @@ _Static_assert(sizeof TEMP_PREFIX + TEMP_HEX <= FILES_TEMP_SIZE, "the name fits"
 void files_temp_make(char name[FILES_TEMP_SIZE])
 {
 	uint64_t r;
-	if (getrandom(&r, sizeof r, GRND_NONBLOCK) != (ssize_t)sizeof r)
+	if (IO_AGAIN(getrandom(&r, sizeof r, GRND_NONBLOCK)) != (ssize_t)sizeof r)
 		r = (uint64_t)io_mono_ns(); // O_EXCL guards it
 	(void)snprintf(name, FILES_TEMP_SIZE, TEMP_PREFIX "%016llx", (unsigned long long)r);
 }

@@ -65,12 +65,12 @@ static int copy_link(const struct pair *p, const struct stat *st)
 
 static int open_file(struct files_move *m, const struct pair *p)
 {
-	m->in = openat(p->from, p->from_name, O_RDONLY | O_NOFOLLOW | FILES_OPEN);
+	m->in = IO_AGAIN(openat(p->from, p->from_name, O_RDONLY | O_NOFOLLOW | FILES_OPEN));
 	if (m->in < 0 || fstat(m->in, &m->file_st) < 0)
 		return -errno;
 	if (!S_ISREG(m->file_st.st_mode))
 		return -EINVAL;
-	m->out = openat(p->to, p->to_name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | FILES_OPEN, 0600);
+	m->out = IO_AGAIN(openat(p->to, p->to_name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | FILES_OPEN, 0600));
 	return m->out < 0 ? -errno : 0;
 }
 
@@ -119,9 +119,9 @@ static int open_copy(const struct files_move *m, const char *rel)
 {
 	struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | FILES_OPEN};
 	how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
-	int fd = (int)syscall(SYS_openat2, m->root, *rel ? rel : ".", &how, sizeof how);
+	int fd = (int)IO_AGAIN(syscall(SYS_openat2, m->root, *rel ? rel : ".", &how, sizeof how));
 	if (fd < 0 && (errno == ENOSYS || errno == EPERM))
-		fd = openat(m->root, *rel ? rel : ".", (int)how.flags);
+		fd = IO_AGAIN(openat(m->root, *rel ? rel : ".", (int)how.flags));
 	return fd < 0 ? -errno : fd;
 }
 
@@ -235,7 +235,7 @@ static int copy_step(struct files_move *m)
 static int start_copy(struct files_move *m)
 {
 	char *dir = files_dirname(m->source);
-	m->from = dir ? open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+	m->from = dir ? IO_AGAIN(open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC)) : -1;
 	free(dir);
 	if (!dir)
 		return -ENOMEM;
@@ -249,7 +249,7 @@ static int start_copy(struct files_move *m)
 	int rc = begin(m, &p, &m->st);
 	if (rc < 0 || !S_ISDIR(m->st.st_mode))
 		return rc;
-	m->root = open(m->temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | FILES_OPEN);
+	m->root = IO_AGAIN(open(m->temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | FILES_OPEN));
 	if (m->root < 0)
 		return -errno;
 	rc = go_to(m, "", 0);

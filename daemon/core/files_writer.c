@@ -53,12 +53,12 @@ static int open_dir(struct files_writer *w, const char *path, const struct files
 		free(dir);
 		return -ENOMEM;
 	}
-	int rc = 0;
-	w->dir = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (w->dir < 0 && errno == ENOENT)
+	w->dir = IO_AGAIN(open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC));
+	int rc = w->dir < 0 ? -errno : 0;
+	if (rc == -ENOENT)
 		rc = files_make_parents(path, owner);
 	if (w->dir < 0 && rc == 0) {
-		w->dir = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		w->dir = IO_AGAIN(open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC));
 		rc = w->dir < 0 ? -errno : 0;
 	}
 	free(dir);
@@ -115,20 +115,20 @@ static int resolve(struct files_writer *w, const struct files_write *spec)
 // it goes without.
 static void claim(const struct files_writer *w)
 {
-	(void)!flock(w->fd, LOCK_EX | LOCK_NB);
+	(void)!IO_AGAIN(flock(w->fd, LOCK_EX | LOCK_NB));
 }
 
 static bool claimed(const struct files_writer *w)
 {
-	bool busy = flock(w->fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+	bool busy = IO_AGAIN(flock(w->fd, LOCK_SH | LOCK_NB)) < 0 && errno == EWOULDBLOCK;
 	if (!busy)
-		(void)!flock(w->fd, LOCK_UN);
+		(void)!IO_AGAIN(flock(w->fd, LOCK_UN));
 	return busy;
 }
 
 static int create(struct files_writer *w, const struct files_owner *owner)
 {
-	w->fd = openat(w->dir, w->base, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | FILES_OPEN, 0644);
+	w->fd = IO_AGAIN(openat(w->dir, w->base, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | FILES_OPEN, 0644));
 	if (w->fd < 0)
 		return -errno;
 	w->way = WAY_NEW;
@@ -142,7 +142,8 @@ static int make_temp(struct files_writer *w)
 	int rc = -EEXIST;
 	for (int i = 0; i < RACES_MAX && rc == -EEXIST; i++) {
 		files_temp_make(w->tmp_name);
-		w->tmp = openat(w->dir, w->tmp_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | FILES_OPEN, 0600);
+		w->tmp = IO_AGAIN(
+			openat(w->dir, w->tmp_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | FILES_OPEN, 0600));
 		rc = w->tmp < 0 ? -errno : 0;
 	}
 	if (rc == 0) {
@@ -160,7 +161,7 @@ static int open_old(struct files_writer *w, const struct files_write *spec)
 	if (!S_ISREG(w->old.st_mode) && !device)
 		return -EINVAL;
 	struct stat st;
-	w->fd = openat(w->dir, w->base, O_WRONLY | O_NOFOLLOW | FILES_OPEN | (spec->append ? O_APPEND : 0));
+	w->fd = IO_AGAIN(openat(w->dir, w->base, O_WRONLY | O_NOFOLLOW | FILES_OPEN | (spec->append ? O_APPEND : 0)));
 	if (w->fd < 0 || fstat(w->fd, &st) < 0)
 		return -errno;
 	if ((st.st_mode & S_IFMT) != (w->old.st_mode & S_IFMT))
@@ -264,7 +265,7 @@ int files_writer_feed(struct files_writer *w, const void *p, size_t n)
 
 static int cut_target(const struct files_writer *w, off_t size)
 {
-	return ftruncate(w->fd, size) < 0 ? -errno : 0;
+	return IO_AGAIN(ftruncate(w->fd, size)) < 0 ? -errno : 0;
 }
 
 static int write_in_place(struct files_writer *w)
@@ -284,13 +285,13 @@ static int give(const struct files_writer *w, int fd)
 // Room for SIZE bytes in the old file before it is touched. -EOPNOTSUPP if nobody can promise it.
 static int reserve(const struct files_writer *w, off_t size)
 {
-	if (size == 0 || fallocate(w->fd, FALLOC_FL_KEEP_SIZE, 0, size) == 0)
+	if (size == 0 || IO_AGAIN(fallocate(w->fd, FALLOC_FL_KEEP_SIZE, 0, size)) == 0)
 		return 0;
 	int rc = -errno;
 	if (rc == -ENOSYS || rc == -ENODEV)
 		rc = -EOPNOTSUPP;
 	if (rc != -EOPNOTSUPP)
-		(void)!ftruncate(w->fd, w->old.st_size); // what it got beyond the end
+		(void)!IO_AGAIN(ftruncate(w->fd, w->old.st_size)); // what it got beyond the end
 	return rc;
 }
 
@@ -359,9 +360,9 @@ static int copy_back(struct files_writer *w)
 		if (rc < 0)
 			return rc;
 	}
-	ssize_t n = pread(w->tmp, w->copy, COPY_MAX, (off_t)w->written);
+	ssize_t n = io_pread(w->tmp, w->copy, COPY_MAX, (off_t)w->written);
 	if (n < 0)
-		return -errno;
+		return (int)n;
 	if (n == 0)
 		return cut_target(w, (off_t)w->written);
 	int rc = put_target(w, w->copy, (size_t)n);
@@ -412,7 +413,7 @@ static void undo(const struct files_writer *w)
 		break;
 	case WAY_MEMORY:
 		if (w->written > 0 && w->old.st_size == 0)
-			(void)!ftruncate(w->fd, 0);
+			(void)!IO_AGAIN(ftruncate(w->fd, 0));
 		break;
 	default:
 		break;

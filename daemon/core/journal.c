@@ -54,9 +54,9 @@ static int open_part(int dirfd, const char *name, int flags, mode_t mode)
 	};
 	if (!*name || strchr(name, '/'))
 		return -EINVAL;
-	long fd = syscall(SYS_openat2, dirfd, name, &how, sizeof how);
+	long fd = IO_AGAIN(syscall(SYS_openat2, dirfd, name, &how, sizeof how));
 	if (fd < 0 && (errno == ENOSYS || errno == EPERM) && strcmp(name, "..") != 0)
-		fd = openat(dirfd, name, flags | O_CLOEXEC | O_NOFOLLOW, mode);
+		fd = IO_AGAIN(openat(dirfd, name, flags | O_CLOEXEC | O_NOFOLLOW, mode));
 	return fd < 0 ? -errno : (int)fd;
 }
 
@@ -71,7 +71,9 @@ static int open_dir(const struct journals *s, int dirfd, const char *name, bool 
 {
 	int flags = O_RDONLY | O_DIRECTORY | O_NONBLOCK;
 	int fd = open_part(dirfd, name, flags, 0);
-	bool made = fd == -ENOENT && make && mkdirat(dirfd, name, 0755) == 0;
+	bool made = fd == -ENOENT && make;
+	if (made && mkdirat(dirfd, name, 0755) < 0)
+		return -errno;
 	if (made)
 		fd = open_part(dirfd, name, flags, 0);
 	int rc = made && fd >= 0 ? give(s, fd) : 0;
@@ -83,7 +85,7 @@ static int open_dir(const struct journals *s, int dirfd, const char *name, bool 
 int journals_dir(const struct journals *s, const char *dir, bool make)
 {
 	char part[NAME_MAX + 1];
-	int fd = open(s->root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int fd = IO_AGAIN(open(s->root, O_PATH | O_DIRECTORY | O_CLOEXEC));
 	if (fd < 0)
 		return -errno;
 	while (fd >= 0 && *dir) {
@@ -163,7 +165,7 @@ static int write_all(int fd, const void *p, size_t n, int64_t size)
 	while (done < n) {
 		ssize_t rc = io_write(fd, (const char *)p + done, n - done);
 		if (rc <= 0) {
-			int ignored = done ? ftruncate(fd, size) : 0;
+			int ignored = done ? IO_AGAIN(ftruncate(fd, size)) : 0;
 			(void)ignored;
 			return rc < 0 ? (int)rc : -EIO;
 		}
@@ -209,7 +211,7 @@ static int rotate(const struct journal *j, int dirfd, int *fd)
 	if ((size_t)snprintf(old, sizeof old, "%s.1", j->name) >= sizeof old)
 		return -ENAMETOOLONG;
 	if (renameat(dirfd, j->name, dirfd, old) < 0)
-		return ftruncate(*fd, 0) < 0 ? -errno : 0;
+		return IO_AGAIN(ftruncate(*fd, 0)) < 0 ? -errno : 0;
 	io_close(fd);
 	*fd = create(j->set, dirfd, j->name);
 	return *fd < 0 ? *fd : 0;

@@ -110,6 +110,7 @@ int proc_enlist(struct proc *p)
 static void abandon(struct proc *p)
 {
 	siginfo_t si;
+	proc_group_kill(p);
 	kill(-p->pid, SIGKILL);
 	while (waitid(P_PID, (id_t)p->pid, &si, WEXITED) < 0 && errno == EINTR)
 		;
@@ -130,10 +131,17 @@ int proc_start(struct procs *t, const struct proc_spec *spec, struct proc **out,
 	struct spawn_spec run = spec->run;
 	run.fd[0] = run.fd[1] = run.fd[2] = -1;
 	run.controlling_tty = p->kind == PROC_TERMINAL;
-	int rc = proc_io_open(p, spec, run.fd);
+	int rc = proc_group_take(p, &spec->bounds);
+	if (rc == 0)
+		rc = proc_io_open(p, spec, run.fd);
 	run.slot = p->slot;
+	run.cgroup = p->group;
 	if (rc == 0)
 		rc = spawn_run(t->base, &run, &p->pid, &p->pidfd, step);
+	if (rc < 0 && *step == SPAWN_PREPARE && proc_group_drop(p, &spec->bounds, rc)) {
+		run.cgroup = NULL;
+		rc = spawn_run(t->base, &run, &p->pid, &p->pidfd, step);
+	}
 	for (int i = 0; i < 3; i++) {
 		if (run.fd[i] != p->slave)
 			io_close(&run.fd[i]);
@@ -169,6 +177,7 @@ static void finish(struct proc *p)
 	ev_timer_stop(t->loop, &p->grace);
 	unsigned held = proc_io_finish(p, true);
 	io_close(&p->pidfd);
+	proc_group_release(p);
 	DL_DELETE(t->living, p);
 	t->living_count--;
 	DL_APPEND(t->ended, p);
@@ -244,7 +253,7 @@ void procs_reap(struct procs *t)
 			proc_store_end(p, si.si_code, si.si_status);
 		}
 		// Seen and recorded; from here on the number may belong to someone else.
-		waitid(P_PID, (id_t)si.si_pid, &si, WEXITED | WNOHANG);
+		IO_AGAIN(waitid(P_PID, (id_t)si.si_pid, &si, WEXITED | WNOHANG));
 		if (p)
 			proc_waited(p);
 	}
@@ -270,6 +279,7 @@ static void on_deadline(struct ev_loop *loop, ev_timer *w, int revents)
 		return;
 	p->killed = true;
 	proc_store_flag(p, PROC_KEPT_KILLED);
+	proc_group_kill(p);
 	tree_signal(p->pid, proc_parent(p), SIGKILL);
 	kill(-p->pid, SIGKILL);
 }

@@ -37,6 +37,7 @@ static void refuse(struct procs *t, struct store_slot *slot)
 	const struct store_life *life = store_life(slot);
 	pid_t pid = (pid_t)__atomic_load_n(&life->pid, __ATOMIC_ACQUIRE);
 	if (!store_get(&life->ended) && may_be_ours(t, pid)) {
+		proc_group_refuse(t, slot);
 		tree_signal(pid, t->limits.init ? t->limits.init : getpid(), SIGKILL);
 		kill(-pid, SIGKILL);
 	}
@@ -163,6 +164,7 @@ static int back(struct proc *p)
 	const struct store_life *life = store_life(p->slot);
 	uint32_t flags = store_get(&life->flags);
 	p->killed = flags & PROC_KEPT_KILLED;
+	p->end.oom = flags & PROC_KEPT_OOM;
 	if (flags & PROC_KEPT_ENDING)
 		p->terminal_id = 0;
 	if (!(flags & PROC_KEPT_ENDED) || !store_get(&life->ended))
@@ -192,6 +194,7 @@ static int take(struct procs *t, struct store_slot *slot, struct procs_taken *ta
 	}
 	p->slot = slot;
 	p->pid = pid;
+	proc_group_take_back(p);
 	if (p->terminal_id > t->last_terminal)
 		t->last_terminal = p->terminal_id;
 	if (!pid) {
@@ -249,6 +252,7 @@ static void begin(struct proc *p)
 {
 	p->looked_at = true;
 	if (p->kind == PROC_INTERNAL && !p->on_end && !proc_gone(p)) {
+		proc_group_kill(p);
 		tree_signal(p->pid, proc_parent(p), SIGKILL); // whoever wanted it is gone
 		kill(-p->pid, SIGKILL);
 	}
@@ -301,7 +305,8 @@ static void on_settle(struct ev_loop *loop, ev_timer *w, int revents)
 
 static void on_event(struct ev_loop *loop, ev_io *w, int revents)
 {
-	(void)loop, (void)revents;
+	if (revents & EV_ERROR)
+		ev_io_start(loop, w); // the kernel had no memory to watch it: again
 	uint64_t n;
 	(void)io_read(w->fd, &n, sizeof n);
 	procs_reap(w->data);
@@ -330,6 +335,7 @@ void procs_store_release(struct procs *t)
 	DL_FOREACH(t->living, p)
 	{
 		p->slot = NULL;
+		p->group = NULL; // it is in there still
 	}
 	DL_FOREACH(t->ended, p)
 	{
@@ -339,6 +345,7 @@ void procs_store_release(struct procs *t)
 	{
 		DL_DELETE(t->late, p);
 		p->slot = NULL;
+		p->group = NULL;
 		proc_free(p);
 	}
 }

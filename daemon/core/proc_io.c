@@ -18,7 +18,8 @@
 
 static void on_readable(struct ev_loop *loop, ev_io *w, int revents)
 {
-	(void)loop, (void)revents;
+	if (revents & EV_ERROR)
+		ev_io_start(loop, w); // the kernel had no memory to watch it: again
 	struct proc_pipe *pipe = w->data;
 	proc_io_drain(pipe->proc);
 }
@@ -56,7 +57,7 @@ static int own(const struct store_slot *slot, int *fd, int flags)
 	if (!slot)
 		return io_set_nonblock(*fd);
 	snprintf(path, sizeof path, "/proc/self/fd/%d", *fd);
-	int mine = open(path, flags | O_NONBLOCK | O_CLOEXEC);
+	int mine = IO_AGAIN(open(path, flags | O_NONBLOCK | O_CLOEXEC));
 	if (mine < 0) // without /proc
 		return io_set_nonblock(*fd);
 	close(*fd);
@@ -206,7 +207,7 @@ void proc_io_drain(struct proc *p)
 		struct pollfd pfd[2] = {
 			{.fd = p->pipes[0].fd, .events = POLLIN}, {.fd = p->pipes[1].fd, .events = POLLIN}};
 		got = 0;
-		int ready = poll(pfd, 2, 0);
+		int ready = IO_AGAIN(poll(pfd, 2, 0));
 		if (ready == 0)
 			p->pipes[0].owed = p->pipes[1].owed = 0;
 		if (ready <= 0)
@@ -260,7 +261,8 @@ void proc_drain_free(struct proc_drain *d)
 
 static void on_drain(struct ev_loop *loop, ev_io *w, int revents)
 {
-	(void)loop, (void)revents;
+	if (revents & EV_ERROR)
+		ev_io_start(loop, w); // the kernel had no memory to watch it: again
 	char scratch[16 * 1024];
 	struct proc_drain *d = w->data;
 	ssize_t n = io_read(d->fd, scratch, sizeof scratch);

@@ -13,11 +13,12 @@
 
 // What a slot's life says in its flags.
 enum proc_kept {
-	PROC_KEPT_KILLED = 1,    // by its deadline
-	PROC_KEPT_CLOSING = 2,   // its stdin is to be closed
-	PROC_KEPT_ENDING = 4,    // its session is being ended
-	PROC_KEPT_ENDED = 8,     // ENDED, and those who wait for that have been told
-	PROC_KEPT_FORGOTTEN = 16 // only pipes that others hold are left of it
+	PROC_KEPT_KILLED = 1,     // by its deadline
+	PROC_KEPT_CLOSING = 2,    // its stdin is to be closed
+	PROC_KEPT_ENDING = 4,     // its session is being ended
+	PROC_KEPT_ENDED = 8,      // ENDED, and those who wait for that have been told
+	PROC_KEPT_FORGOTTEN = 16, // only pipes that others hold are left of it
+	PROC_KEPT_OOM = 32        // killed in its group for want of memory
 };
 
 // Bytes that may wait for one process, in its queue and behind it.
@@ -57,6 +58,7 @@ struct proc {
 	bool looked_at;          // since it was taken back
 	int64_t late_ns;         // until when its pid is waited for
 	struct store_slot *slot; // or NULL
+	struct cgroup *group;    // or NULL; until it has ENDED
 	char *command;
 	char *session_id;
 	char *note;          // or NULL
@@ -117,6 +119,7 @@ struct procs {
 	ev_timer stall;  // while a proc is starved: looks for a reader that holds others up
 	ev_timer expire; // while anything ended is kept
 	int64_t beat_ns;
+	int64_t ungrouped_ns; // when it was last said that one runs without a control group; 0 = never
 };
 
 // --- proc_io.c ---
@@ -189,6 +192,19 @@ void procs_collect(struct procs *t);
 void proc_unadopt(struct proc *p);
 // Where those of its session are that have lost their parents.
 pid_t proc_parent(const struct proc *p);
+
+// --- proc_group.c: its control group, where there are any ---
+// Takes one with BOUNDS and notes its number. 0 (without one, if there is none to be had and no bound asks for it); -EOPNOTSUPP; negative errno.
+int proc_group_take(struct proc *p, const struct cgroup_bounds *bounds);
+void proc_group_take_back(struct proc *p);
+// It has ENDED, or did not come to run.
+void proc_group_release(struct proc *p);
+// KILL to all that it has started and that is in the group still.
+void proc_group_kill(struct proc *p);
+// The same for what SLOT's process has left, whose record makes no sense.
+void proc_group_refuse(struct procs *t, struct store_slot *slot);
+// Tries again without one after a start that failed with RC: true if the group may have been to blame.
+bool proc_group_drop(struct proc *p, const struct cgroup_bounds *bounds, int rc);
 
 // --- proc_back.c ---
 void procs_store_init(struct procs *t);

@@ -84,7 +84,8 @@ void proc_stdin_close_now(struct proc *p)
 
 static void on_writable(struct ev_loop *loop, ev_io *w, int revents)
 {
-	(void)loop, (void)revents;
+	if (revents & EV_ERROR)
+		ev_io_start(loop, w); // the kernel had no memory to watch it: again
 	flush(w->data);
 }
 

@@ -250,15 +250,15 @@ bool proc_store_rest(struct proc *p, uint64_t at, const void *data, size_t n)
 		return false;
 	int fd = store_log(p->slot, &log);
 	log += (off_t)(REST_AT(p->table) + sizeof(uint64_t) + at);
-	return pwrite(fd, data, n, log) == (ssize_t)n;
+	return io_pwrite(fd, data, n, log) == 0;
 }
 
 void proc_store_rest_end(struct proc *p, uint64_t n)
 {
 	off_t log;
 	int fd = store_log(p->slot, &log);
-	if (n && pwrite(fd, &n, sizeof n, log + (off_t)REST_AT(p->table)) < 0)
-		return;
+	if (n)
+		(void)io_pwrite(fd, &n, sizeof n, log + (off_t)REST_AT(p->table));
 }
 
 void proc_store_rest_take(struct proc *p)
@@ -267,15 +267,15 @@ void proc_store_rest_take(struct proc *p)
 	uint64_t n = 0;
 	int fd = store_log(p->slot, &log);
 	log += (off_t)REST_AT(p->table);
-	if (pread(fd, &n, sizeof n, log) != (ssize_t)sizeof n || !n || n > PROC_INPUT_MAX)
+	if (io_pread(fd, &n, sizeof n, log) != (ssize_t)sizeof n || !n || n > PROC_INPUT_MAX)
 		return;
 	size_t max = p->table->limits.stdin_max;
 	buf_init(&p->in.queue, n > max ? (size_t)n : max);
 	char *room = p->in.fd < 0 ? NULL : malloc((size_t)n);
-	if (room && pread(fd, room, (size_t)n, log + (off_t)sizeof n) == (ssize_t)n)
+	if (room && io_pread(fd, room, (size_t)n, log + (off_t)sizeof n) == (ssize_t)n)
 		buf_append(&p->in.queue, room, (size_t)n);
 	free(room);
 	store_log_punch(p->slot, REST_AT(p->table), sizeof n + (size_t)n);
 	n = 0;
-	(void)!pwrite(fd, &n, sizeof n, log); // a page that is not wholly punched stays
+	(void)io_pwrite(fd, &n, sizeof n, log); // a page that is not wholly punched stays
 }

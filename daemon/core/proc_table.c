@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -87,6 +88,7 @@ void proc_free(struct proc *p)
 	struct procs *t = p->table;
 	proc_io_finish(p, false);
 	proc_ending_detach(p);
+	proc_group_release(p);
 	ev_timer_stop(t->loop, &p->deadline);
 	ev_timer_stop(t->loop, &p->grace);
 	io_close(&p->pidfd);
@@ -262,7 +264,8 @@ bool procs_childless(const struct procs *t)
 	siginfo_t si;
 	if (t->adopted || t->late)
 		return false;
-	return waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD && !strays(t);
+	return IO_AGAIN(waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT)) < 0 && errno == ECHILD && !strays(t) &&
+	       cgroups_empty(t->limits.cgroups);
 }
 
 bool procs_alone(const struct procs *t)
@@ -283,9 +286,18 @@ void procs_hold(struct procs *t, bool held)
 
 void procs_signal_all(const struct procs *t, int sig)
 {
+	if (sig == SIGKILL)
+		(void)cgroups_kill_all(t->limits.cgroups); // also whoever has lost all its parents
 	if (own_namespace(t)) {
 		kill(-1, sig);
 		return;
+	}
+	// By their own descriptors first: to look for them takes others, and there may be none.
+	const struct proc *p;
+	DL_FOREACH(sig == SIGKILL ? t->living : NULL, p)
+	{
+		if (!p->waited)
+			syscall(SYS_pidfd_send_signal, p->pidfd, sig, NULL, 0);
 	}
 	tree_signal_all(getpid(), 0, sig);
 	if (t->limits.init)

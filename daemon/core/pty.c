@@ -14,9 +14,9 @@
 // Images without udev may have only the file system's own multiplexer.
 static int open_master(void)
 {
-	int fd = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+	int fd = IO_AGAIN(open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC));
 	if (fd < 0 && (errno == ENOENT || errno == ENODEV || errno == ENXIO))
-		fd = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+		fd = IO_AGAIN(open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC));
 	if (fd >= 0)
 		return fd;
 	return errno == ENOENT || errno == ENXIO ? -ENODEV : -errno;
@@ -36,7 +36,7 @@ static int open_slave(int master)
 	int rc = ptsname_r(master, name, sizeof name);
 	if (rc)
 		return -rc;
-	int slave = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+	int slave = IO_AGAIN(open(name, O_RDWR | O_NOCTTY | O_CLOEXEC));
 	return slave < 0 ? -errno : slave;
 }
 

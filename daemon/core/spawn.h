@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// spawn: starts one process. The parent half prepares everything; the child half, between vfork and exec, makes only async-signal-safe
-// calls. The child gets descriptors 0-2 alone, default dispositions, an empty mask, a session of its own, the limits that celld
-// was started with. Every path that launches something goes through here.
+// spawn: starts one process. The parent half prepares everything; the child half shares its memory until exec, on a stack of its own, and
+// makes only async-signal-safe calls. The child gets descriptors 0-2 alone, default dispositions, an empty mask, a session of its own,
+// the limits that celld was started with. Every path that launches something goes through here.
 #ifndef CELLD_CORE_SPAWN_H
 #define CELLD_CORE_SPAWN_H
 
@@ -15,16 +15,19 @@
 struct cgroup;
 struct confine;
 struct limits;
+struct spawn_memory;
 struct store_slot;
 
 // What every child gets, taken once at start before celld changes its own.
 struct spawn_base {
 	struct rlimit nofile;          // the limit that commands get back
 	int oom_score_adj;             // theirs
-	bool set_oom;                  // false where there is nothing to change
+	int own_oom;                   // and celld's; where both are the same there is nothing to change
+	bool own_proc;                 // /proc is that of this pid namespace
 	int devnull;                   // open /dev/null
 	const struct confine *confine; // what every child is kept from; borrowed; NULL = nothing
 	const struct limits *limits;   // resource limits of every child; borrowed; or NULL
+	struct spawn_memory *memory;   // of the child half: one at a time
 };
 
 enum spawn_step { SPAWN_NONE, SPAWN_PREPARE, SPAWN_SETUP, SPAWN_USER, SPAWN_CWD, SPAWN_EXEC };
@@ -51,6 +54,8 @@ int spawn_base_init(struct spawn_base *b, const struct rlimit *nofile, int origi
 void spawn_base_release(struct spawn_base *b);
 // Starts it. 0 with *PID and *PIDFD (close-on-exec; owned by the caller), or negative errno with *STEP set to what
 // failed: exec, cwd and user errors are those of the child; nothing is left behind then. The child leads a new session and group.
+// It waits until the program runs: -EAGAIN if somebody stops the child (SIGSTOP) before, twice; -ETIMEDOUT if it takes more than ten seconds
+// (then, if not even SIGKILL ends it at once, it is left to whoever collects every child).
 int spawn_run(const struct spawn_base *b, const struct spawn_spec *spec, pid_t *pid, int *pidfd, enum spawn_step *step);
 
 #endif

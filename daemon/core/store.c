@@ -38,7 +38,7 @@ static uint64_t log_at(const struct store_slot *slot)
 static void punch(const struct store *s, uint64_t at, uint64_t n)
 {
 	if (n > 0)
-		fallocate(s->memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)n);
+		IO_AGAIN(fallocate(s->memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)n));
 }
 
 // --- slots ---
@@ -208,7 +208,7 @@ static int send_in_time(struct store *s, const struct store_msg *m, const int *f
 			return rc == -ETOOMANYREFS ? -EMFILE : rc;
 		}
 		struct pollfd p = {.fd = s->channel, .events = POLLOUT};
-		(void)poll(&p, 1, (int)(left / 1000000) + 1);
+		(void)IO_AGAIN(poll(&p, 1, (int)(left / 1000000) + 1));
 	}
 }
 

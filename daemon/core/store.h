@@ -21,9 +21,9 @@ struct store_life {
 	uint32_t ended; // 1 once code and status are right; by whoever sees the end, before the process is reaped
 	int32_t code;   // si_code and si_status of waitid
 	int32_t status;
-	int64_t ended_ns; // monotonic
-	uint32_t flags;   // the daemon's own (proc_store.c); init does not look at them
-	uint32_t reserved;
+	int64_t ended_ns;    // monotonic
+	uint32_t flags;      // the daemon's own (proc_store.c); init does not look at them
+	uint32_t group;      // the same: the number of its control group, 0 = none (a record may not be whole)
 	int64_t deadline_ns; // the daemon's own, monotonic; 0 = none
 };
 
@@ -67,7 +67,7 @@ void store_ack(struct store_slot *slot);
 // The slot is free: copies closed, record wiped, log given back. Accepts NULL.
 void store_release(struct store_slot *slot);
 
-// In a vforked child, before all else: async-signal-safe. Accepts NULL.
+// In a new child, before all else: async-signal-safe. Accepts NULL.
 void store_child(struct store_slot *slot);
 
 // What an earlier daemon left, in order of their numbers: the first slot in use at or after index FROM, or NULL. *INDEX is its own.

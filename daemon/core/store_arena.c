@@ -142,7 +142,7 @@ struct store *store_new(const struct store_sizes *sizes, size_t kept)
 	int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	struct store *s = NULL;
 	// Sealed, so that nobody can make the mapping end before its end.
-	if (memory >= 0 && event >= 0 && ftruncate(memory, (off_t)shape.size) == 0 &&
+	if (memory >= 0 && event >= 0 && IO_AGAIN(ftruncate(memory, (off_t)shape.size)) == 0 &&
 		fcntl(memory, F_ADD_SEALS, SEALS) == 0)
 		s = store_of(&shape, memory, event);
 	if (s && s->head) {
@@ -167,7 +167,7 @@ static int check(int memory, struct store_shape *out)
 	int seals = fcntl(memory, F_GET_SEALS);
 	if (seals < 0 || (seals & SEALS) != SEALS || fstat(memory, &st) < 0)
 		return -EPROTO;
-	if (pread(memory, &head, sizeof head, 0) != (ssize_t)sizeof head)
+	if (io_pread(memory, &head, sizeof head, 0) != (ssize_t)sizeof head)
 		return -EPROTO;
 	const struct store_shape *is = &head.shape;
 	if (is->magic != MAGIC || is->layout != STORE_LAYOUT || head.sum != sum_of(is))
@@ -203,9 +203,9 @@ bool store_whole(const struct store *s)
 void store_wipe(struct store *s)
 {
 	struct store_deaths deaths = s->head->deaths;
-	fallocate(s->memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)s->shape.kept_at);
-	fallocate(s->memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)s->shape.record_at,
-		(off_t)(s->shape.size - s->shape.record_at));
+	IO_AGAIN(fallocate(s->memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)s->shape.kept_at));
+	IO_AGAIN(fallocate(s->memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)s->shape.record_at,
+		(off_t)(s->shape.size - s->shape.record_at)));
 	write_head(s);
 	s->head->deaths = deaths;
 }

@@ -187,7 +187,7 @@ static bool stamp_same(const struct stamp *a, const struct stamp *b)
 // Opens the file and says what it was before the first byte is read. Non-blocking, for it might be a fifo.
 static int table_open(const char *path, FILE **out, struct stamp *stamp)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	int fd = IO_AGAIN(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
 	if (fd < 0)
 		return -errno;
 	struct stat st;

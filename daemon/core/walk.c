@@ -56,13 +56,13 @@ static bool same_mount(int a, int b)
 int walk_open_dir(int at, const char *name)
 {
 	struct open_how how = {.flags = DIR_FLAGS | O_NOFOLLOW, .resolve = RESOLVE_NO_XDEV};
-	int fd = (int)syscall(SYS_openat2, at, name, &how, sizeof how);
+	int fd = (int)IO_AGAIN(syscall(SYS_openat2, at, name, &how, sizeof how));
 	if (fd >= 0)
 		return fd;
 	if (errno != ENOSYS && errno != EPERM)
 		return -errno;
 	// An old kernel, or a filter that does not know the call.
-	fd = openat(at, name, DIR_FLAGS | O_NOFOLLOW);
+	fd = IO_AGAIN(openat(at, name, DIR_FLAGS | O_NOFOLLOW));
 	if (fd < 0)
 		return -errno;
 	if (same_mount(at, fd))
@@ -73,7 +73,7 @@ int walk_open_dir(int at, const char *name)
 
 int walk_open_root(const char *path)
 {
-	int fd = open(path, DIR_FLAGS);
+	int fd = IO_AGAIN(open(path, DIR_FLAGS));
 	return fd < 0 ? -errno : fd;
 }
 
@@ -126,7 +126,7 @@ static int push(struct walk *w, int fd, unsigned passes)
 static int reopen(struct level *l, int child)
 {
 	struct stat st;
-	int fd = openat(child, "..", DIR_FLAGS | O_NOFOLLOW);
+	int fd = IO_AGAIN(openat(child, "..", DIR_FLAGS | O_NOFOLLOW));
 	if (fd < 0)
 		return -errno;
 	// The child may have been moved elsewhere meanwhile: then the way up is not ours.

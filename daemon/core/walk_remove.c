@@ -61,7 +61,7 @@ static int open_parent(struct walk_remove *r)
 	if (!*r->base || strcmp(r->base, ".") == 0 || strcmp(r->base, "..") == 0)
 		return -EINVAL;
 	*slash = '\0';
-	r->parent = open(slash == r->path ? "/" : r->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	r->parent = IO_AGAIN(open(slash == r->path ? "/" : r->path, O_PATH | O_DIRECTORY | O_CLOEXEC));
 	int rc = r->parent < 0 ? -errno : 0;
 	*slash = '/';
 	return rc;

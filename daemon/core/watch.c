@@ -189,7 +189,8 @@ static void on_slices_gone(struct slice_job *job)
 
 static void on_readable(struct ev_loop *loop, ev_io *io, int revents)
 {
-	(void)loop, (void)revents;
+	if (revents & EV_ERROR)
+		ev_io_start(loop, io); // the kernel had no memory to watch it: again
 	work(io->data, io_mono_ns() + IO_NS, false);
 }
 

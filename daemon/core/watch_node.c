@@ -256,7 +256,7 @@ static int open_down(int fd, char *rest)
 			rest[n] = '\0';
 			n++;
 		}
-		int next = openat(fd, rest, DIR_FLAGS | O_NOFOLLOW);
+		int next = IO_AGAIN(openat(fd, rest, DIR_FLAGS | O_NOFOLLOW));
 		int rc = next < 0 ? -errno : next;
 		close(fd);
 		fd = rc;
@@ -273,7 +273,7 @@ static int open_path(struct watch_node *n)
 		return -ENOMEM;
 	rest[len] = '\0';
 	watch_node_name(n, "", rest + len);
-	int fd = open(n->w->path, DIR_FLAGS);
+	int fd = IO_AGAIN(open(n->w->path, DIR_FLAGS));
 	fd = fd < 0 ? -errno : open_down(fd, rest);
 	free(rest);
 	return fd;

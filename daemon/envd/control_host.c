@@ -140,7 +140,7 @@ void control_mark(void)
 	static const char dir[] = "/run/e2b", path[] = "/run/e2b/.E2B_SANDBOX";
 	if (mkdir(dir, 0755) < 0 && errno != EEXIST)
 		return;
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0444);
+	int fd = IO_AGAIN(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0444));
 	if (fd < 0)
 		return;
 	(void)io_write(fd, CONTROL_SANDBOX, sizeof CONTROL_SANDBOX - 1);

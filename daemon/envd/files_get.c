@@ -48,10 +48,10 @@ static void download_free(struct download *d)
 
 static ssize_t read_piece(struct download *d, void *to, size_t n)
 {
-	ssize_t got = pread(d->fd, to, n, (off_t)d->at);
+	ssize_t got = io_pread(d->fd, to, n, (off_t)d->at);
 	if (got > 0)
 		d->at += got;
-	return got < 0 ? -errno : got;
+	return got;
 }
 
 static enum conn_pull put_ready(struct download *d, struct buf *out, size_t room)
@@ -300,7 +300,8 @@ static void several(struct get *g, int64_t *length)
 	struct download *d = g->d;
 	struct buf heads;
 	unsigned char r[BOUNDARY / 2] = {0};
-	(void)!getrandom(r, sizeof r, GRND_NONBLOCK); // must only not be in the file, and a guess at it gains nothing
+	(void)!IO_AGAIN(
+		getrandom(r, sizeof r, GRND_NONBLOCK)); // must only not be in the file, and a guess at it gains nothing
 	for (size_t i = 0; i < sizeof r; i++) {
 		d->boundary[2 * i] = "0123456789abcdef"[r[i] >> 4];
 		d->boundary[2 * i + 1] = "0123456789abcdef"[r[i] & 15];
@@ -363,7 +364,7 @@ static bool worth_coding(const struct get *g)
 	unsigned char first[GZIP_PIECE];
 	if (g->only_coded || g->d->size < GZIP_LARGE)
 		return true;
-	ssize_t n = pread(g->d->fd, first, sizeof first, 0);
+	ssize_t n = io_pread(g->d->fd, first, sizeof first, 0);
 	return n <= 0 || files_gzip_gains(first, (size_t)n);
 }
 
@@ -388,9 +389,9 @@ static int answer(struct get *g)
 	if (status == 412)
 		return err_http(&g->err, 412, ERR_FAILED_PRECONDITION, "precondition failed");
 	d->type = files_type_of_name(g->path);
-	ssize_t n = pread(d->fd, first, sizeof first, 0);
+	ssize_t n = io_pread(d->fd, first, sizeof first, 0);
 	if (n < 0)
-		return err_sys(&g->err, -errno, "error reading file '%s'", g->path);
+		return err_sys(&g->err, (int)n, "error reading file '%s'", g->path);
 	if (!d->type)
 		d->type = files_type_of_bytes(first, (size_t)n);
 	// Files of /proc have more than they say, those of /sys less.

@@ -160,7 +160,7 @@ static int pop(struct list *l)
 	struct stat st;
 	int rc = 0;
 	if (l->count > 1 && up->fd < 0) {
-		up->fd = openat(d->fd, "..", DIR_FLAGS);
+		up->fd = IO_AGAIN(openat(d->fd, "..", DIR_FLAGS));
 		// Somebody may have moved the directory elsewhere.
 		if (up->fd < 0 || fstat(up->fd, &st) < 0)
 			rc = -errno;
@@ -222,7 +222,7 @@ static int read_some(struct list *l)
 // What has gone or changed since it was told is no failure.
 static int enter(struct list *l, const char *name)
 {
-	int fd = openat(top(l)->fd, name, DIR_FLAGS | O_NOFOLLOW);
+	int fd = IO_AGAIN(openat(top(l)->fd, name, DIR_FLAGS | O_NOFOLLOW));
 	if (fd >= 0)
 		return push(l, fd);
 	return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ESRCH ? 0 : -errno;
@@ -335,7 +335,7 @@ static int list_open(struct list *l, struct rpc *r, const Filesystem__ListDirReq
 	l->path = fs_path(r, req->path, e);
 	if (!l->path)
 		return -1;
-	int fd = open(l->path, DIR_FLAGS);
+	int fd = IO_AGAIN(open(l->path, DIR_FLAGS));
 	if (fd < 0)
 		return open_error(e, -errno, l->path);
 	envd_clean(l->path);

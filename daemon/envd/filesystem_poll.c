@@ -70,7 +70,7 @@ static int make_id(struct stored *s)
 {
 	static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz0123456789";
 	unsigned char random[ID_CHARS];
-	if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+	if (IO_AGAIN(getrandom(random, sizeof random, 0)) != (ssize_t)sizeof random)
 		return -errno;
 	s->id[0] = 'w';
 	for (unsigned i = 0; i < ID_CHARS; i++)

@@ -85,6 +85,7 @@ void process_status(char out[PROCESS_STATUS_MAX], const struct proc_end *end)
 
 static void put_end(const struct watcher *w, struct buf *out, const struct proc_end *end)
 {
+	static char oom[] = "out of memory";
 	char status[PROCESS_STATUS_MAX];
 	Process__ProcessEvent event = PROCESS__PROCESS_EVENT__INIT;
 	Process__ProcessEvent__EndEvent m = PROCESS__PROCESS_EVENT__END_EVENT__INIT;
@@ -92,9 +93,9 @@ static void put_end(const struct watcher *w, struct buf *out, const struct proc_
 	m.exit_code = end->code;
 	m.exited = !end->sig;
 	m.status = status;
-	if (end->sig || end->code) {
+	if (end->sig || end->code || end->oom) {
 		m._error_case = PROCESS__PROCESS_EVENT__END_EVENT___ERROR_ERROR;
-		m.error = status;
+		m.error = end->oom ? oom : status;
 	}
 	event.event_case = PROCESS__PROCESS_EVENT__EVENT_END;
 	event.end = &m;

@@ -124,5 +124,6 @@ void envd_routes(struct route_table *out, struct envd *ctx)
 		.ctx = ctx,
 		.find = find_route,
 		.error = answer_error,
+		.no_memory = "{\"code\":503,\"message\":\"out of memory\"}",
 	};
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -98,6 +99,7 @@ static void put_head(struct buf *b, const struct conn *c, const struct answer *a
 		http_put_header(b, "Content-Type", a->ctype);
 	if (a->extra)
 		buf_str(b, a->extra);
+	route_put_cors(&c->table->sites, http_head(c->http), b);
 	if (stream && c->chunked)
 		BUF_LIT(b, "Transfer-Encoding: chunked\r\n");
 	else if (!a->no_length && !bodiless(a->status))
@@ -151,7 +153,7 @@ static bool put_error(struct conn *c, const struct err *e, const char *extra)
 // A 503 instead of the answer, and the end of the connection. If not even that fits into memory, bytes that need none.
 static void out_of_memory(struct conn *c)
 {
-	static const char bare[] = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+	char bare[320];
 	struct err e;
 	c->close = true;
 	err_sys(&e, -ENOMEM, "answer");
@@ -159,7 +161,11 @@ static void out_of_memory(struct conn *c)
 		return;
 	if (buf_len(&c->out) == 0 && !c->blocked) {
 		buf_reset(&c->out);
-		(void)io_send(c->fd, bare, sizeof(bare) - 1);
+		const char *body = c->table->no_memory ? c->table->no_memory : "";
+		int n = snprintf(bare, sizeof bare,
+			"HTTP/1.1 503 Service Unavailable\r\n%sContent-Length: %zu\r\nConnection: close\r\n\r\n%s",
+			*body ? "Content-Type: application/json\r\n" : "", strlen(body), body);
+		(void)io_send(c->fd, bare, (size_t)n);
 	} else if (buf_failed(&c->out)) {
 		conn_kill(c); // nothing can follow what waits there
 	}

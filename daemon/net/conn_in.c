@@ -12,6 +12,19 @@ bool conn_may_parse(const struct conn *c)
 	return c->state <= CONN_BODY && !c->paused && buf_len(&c->out) < c->net->limits.out_max;
 }
 
+// What is asked of a request to a route that is not open to all. False with E filled.
+static bool guard(const struct conn *c, const struct http_head *head, struct err *e)
+{
+	const struct net_hooks *hooks = &c->net->hooks;
+	if (route_check_site(&c->table->sites, head, e) < 0)
+		return false;
+	if (hooks->allowed && !hooks->allowed(hooks->arg, head)) {
+		err_set(e, ERR_UNAUTHENTICATED, "access token missing or wrong");
+		return false;
+	}
+	return true;
+}
+
 // False with E (and EXTRA) filled if the request is not to be served.
 static bool admit(struct conn *c, const struct http_head *head, struct err *e, const char **extra)
 {
@@ -26,10 +39,8 @@ static bool admit(struct conn *c, const struct http_head *head, struct err *e, c
 		e->retryable = true;
 		return false;
 	}
-	if (!(c->route->flags & ROUTE_OPEN) && hooks->allowed && !hooks->allowed(hooks->arg, head)) {
-		err_set(e, ERR_UNAUTHENTICATED, "access token missing or wrong");
+	if (!(c->route->flags & ROUTE_OPEN) && !guard(c, head, e))
 		return false;
-	}
 	const struct err *refused = !vital && hooks->refuse ? hooks->refuse(hooks->arg) : NULL;
 	if (refused) {
 		*e = *refused;

@@ -89,13 +89,23 @@ static int open_socket(int family)
 	return fd < 0 ? -errno : fd;
 }
 
+// A socket's file is its owner's alone from its first moment on; to change it by its name afterwards could hit another one.
+static int bind_at(int fd, const struct address *a)
+{
+	if (a->any.sa_family != AF_UNIX)
+		return bind(fd, &a->any, a->len) < 0 ? -errno : 0;
+	if (fchmod(fd, 0600) < 0) // what the file is made with, where a directory's default ACL overrides the umask too
+		return -errno;
+	mode_t before = umask(0177);
+	int rc = bind(fd, &a->any, a->len) < 0 ? -errno : 0;
+	umask(before);
+	return rc;
+}
+
 // Binds and listens; takes FD and gives it back, or closes it and gives a negative errno.
 static int serve_at(int fd, const struct address *a)
 {
-	int rc = bind(fd, &a->any, a->len) < 0 ? -errno : 0;
-	// No one can connect before listen.
-	if (rc == 0 && a->any.sa_family == AF_UNIX && chmod(a->un.sun_path, 0600) < 0)
-		rc = -errno;
+	int rc = bind_at(fd, a);
 	if (rc == 0 && listen(fd, SOMAXCONN) < 0)
 		rc = -errno;
 	if (rc == 0)
@@ -150,7 +160,7 @@ static int clear_stale(const struct address *a)
 	if (fd < 0)
 		return fd;
 	// A full queue (EAGAIN) or another type of socket (EPROTOTYPE) is somebody too.
-	int rc = connect(fd, &a->any, a->len) == 0 ? -EADDRINUSE : -errno;
+	int rc = IO_AGAIN(connect(fd, &a->any, a->len)) == 0 ? -EADDRINUSE : -errno;
 	io_close(&fd);
 	if (rc == -ENOENT)
 		return 0;
@@ -224,15 +234,23 @@ int listener_name(int fd, char *out, size_t n)
 	return len >= 0 && (size_t)len < n ? 0 : -ENAMETOOLONG;
 }
 
+bool listener_is_local(int fd)
+{
+	int family = 0;
+	socklen_t n = sizeof(family);
+	return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &n) == 0 && family == AF_UNIX;
+}
+
 static bool waits(int fd)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
-	return poll(&p, 1, 0) > 0;
+	return IO_AGAIN(poll(&p, 1, 0)) > 0;
 }
 
 static void on_readable(struct ev_loop *loop, ev_io *w, int revents)
 {
-	(void)revents;
+	if (revents & EV_ERROR)
+		ev_io_start(loop, w); // the kernel had no memory to watch it: again
 	struct listener *l = w->data;
 	for (int i = 0; i < BATCH; i++) {
 		int fd = io_accept(w->fd);

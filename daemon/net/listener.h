@@ -14,6 +14,8 @@
 int listener_open(const char *spec, bool fallback4);
 // The address it really has ("[::]:2024", "unix:/run/celld.sock") into OUT; 0 or negative errno.
 int listener_name(int fd, char *out, size_t n);
+// True for a unix socket: who may connect is for its file to say.
+bool listener_is_local(int fd);
 
 struct listener;
 // Accepts from FD (borrowed, stays open) until freed; each connection goes to TAKE, which owns the descriptor whatever it does.

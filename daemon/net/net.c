@@ -143,9 +143,12 @@ static void on_io(struct ev_loop *loop, struct ev_io *w, int revents)
 {
 	(void)loop;
 	struct conn *c = w->data;
-	if (revents & EV_WRITE)
+	int asked = c->events;
+	if (revents & EV_ERROR)
+		c->events = 0; // the kernel had no memory to watch it: again
+	if (revents & asked & EV_WRITE)
 		conn_writable(c);
-	if (revents & EV_READ)
+	if (revents & asked & EV_READ)
 		conn_read(c);
 	conn_update(c);
 }
@@ -223,7 +226,7 @@ static void on_again(struct ev_loop *loop, struct ev_idle *w, int revents)
 static bool socket_dead(const struct conn *c)
 {
 	struct pollfd p = {c->fd, 0, 0};
-	return poll(&p, 1, 0) > 0 && (p.revents & (POLLERR | POLLHUP | POLLNVAL));
+	return IO_AGAIN(poll(&p, 1, 0)) > 0 && (p.revents & (POLLERR | POLLHUP | POLLNVAL));
 }
 
 static void on_sweep(struct ev_loop *loop, struct ev_timer *w, int revents)

@@ -20,6 +20,8 @@ static bool path_matches(const struct route *r, struct http_span path)
 	return path.n == n && memcmp(path.p, r->path, n) == 0;
 }
 
+static const struct route preflight = {0, "", route_preflight, ROUTE_OPEN};
+
 const struct route *route_find(
 	const struct route_table *t, const struct http_head *head, struct err *e, const char **allow)
 {
@@ -38,6 +40,8 @@ const struct route *route_find(
 			return r;
 		offered |= r->methods & (ROUTE_GET | ROUTE_POST);
 	}
+	if (offered && route_is_preflight(t, head))
+		return route_check_site(&t->sites, head, e) < 0 ? NULL : &preflight;
 	if (offered) {
 		*allow = allows[offered];
 		err_http(e, 405, ERR_UNIMPLEMENTED, "method not allowed");

@@ -122,9 +122,9 @@ static int settle_file(const struct bg_run *run, int dirfd, const char *plain, c
 	struct stat st;
 	size_t n = strlen(text);
 	hidden(name, plain);
-	int fd = openat(dirfd, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	int fd = IO_AGAIN(openat(dirfd, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 	bool ok = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1;
-	ok = ok && pwrite(fd, text, n, 0) == (ssize_t)n && ftruncate(fd, (off_t)n) == 0;
+	ok = ok && io_pwrite(fd, text, n, 0) == 0 && IO_AGAIN(ftruncate(fd, (off_t)n)) == 0;
 	io_close(&fd);
 	if (ok && renameat(dirfd, name, dirfd, plain) == 0)
 		return 0;
@@ -138,8 +138,8 @@ static void settle(const struct bg_run *run, const struct proc_end *end)
 	char number[16] = "";
 	if (end->sig && !sig)
 		snprintf(number, sizeof number, "SIG%d", end->sig);
-	snprintf(words, sizeof words, "%s%s%s%s\n", end->timed_out ? "timed_out" : "completed", end->sig ? " " : "",
-		sig ? sig : number, run->lost ? " truncated" : "");
+	snprintf(words, sizeof words, "%s%s%s%s%s\n", end->timed_out ? "timed_out" : "completed", end->sig ? " " : "",
+		sig ? sig : number, run->lost ? " truncated" : "", end->oom ? " oom" : "");
 	snprintf(code, sizeof code, "%d\n", end->code);
 	int dirfd = journals_dir(run->ws->journals, run->dir, true);
 	int rc = dirfd < 0 ? dirfd : settle_file(run, dirfd, end_names[0], words);
@@ -244,7 +244,7 @@ static void attach(struct bg_run *run)
 static int reopen(int dirfd, const char *name, uint64_t *size)
 {
 	struct stat st;
-	int fd = openat(dirfd, name, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	int fd = IO_AGAIN(openat(dirfd, name, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 	if (fd < 0)
 		return -errno;
 	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1) {

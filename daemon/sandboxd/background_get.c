@@ -74,6 +74,8 @@ static void put_rest(struct bg_get *g)
 		jsonw_init(&w, out);
 		jsonw_str(&w, sig + 1, n);
 	}
+	if (has_word(g, "oom"))
+		BUF_LIT(out, ",\"oom\":true");
 	BUF_LIT(out, "}");
 }
 
@@ -104,10 +106,12 @@ static int put_block(struct bg_get *g)
 		buf_byte(&g->work.out, '"');
 	g->begun = true;
 	size_t want = f->end - f->at < (int64_t)BLOCK ? (size_t)(f->end - f->at) : BLOCK;
-	ssize_t n = want && f->fd >= 0 ? pread(f->fd, block, want, f->at) : 0;
-	bool final = n <= 0 || f->at + n >= f->end;
-	int rc = put_text(&g->work.out, &f->tail, block, n > 0 ? (size_t)n : 0, final);
-	f->at += n > 0 ? n : 0;
+	ssize_t n = want && f->fd >= 0 ? io_pread(f->fd, block, want, f->at) : 0;
+	if (n < 0)
+		return (int)n;
+	bool final = n == 0 || f->at + n >= f->end;
+	int rc = put_text(&g->work.out, &f->tail, block, (size_t)n, final);
+	f->at += n;
 	if (final)
 		buf_byte(&g->work.out, '"');
 	return rc < 0 ? rc : final;
@@ -148,8 +152,8 @@ static int read_small(int dirfd, const char *name, char *text, size_t size)
 	int fd = journals_read(dirfd, name, &ignored);
 	if (fd < 0)
 		return fd;
-	ssize_t n = pread(fd, text, size - 1, 0);
-	int rc = n < 0 ? -errno : 0;
+	ssize_t n = io_pread(fd, text, size - 1, 0);
+	int rc = n < 0 ? (int)n : 0;
 	text[n > 0 ? n : 0] = '\0';
 	text[strcspn(text, "\n")] = '\0';
 	io_close(&fd);
@@ -171,7 +175,7 @@ static void open_output(struct bg_get *g, int dirfd, int ch, const char *name)
 	f->at = f->end - OUTPUT_MAX;
 	// Not in the middle of a character.
 	unsigned char lead[3];
-	ssize_t n = pread(f->fd, lead, sizeof lead, f->at);
+	ssize_t n = io_pread(f->fd, lead, sizeof lead, f->at);
 	for (ssize_t i = 0; i < n && (lead[i] & 0xc0) == 0x80; i++)
 		f->at++;
 }

@@ -55,6 +55,8 @@ static void put_end(struct event *ev, const struct proc *p)
 		jsonw_kstr(&ev->w, "signal", sig);
 	if (pe->timed_out)
 		jsonw_kbool(&ev->w, "timed_out", true);
+	if (pe->oom)
+		jsonw_kbool(&ev->w, "oom", true);
 }
 
 void events_put(const struct sandboxd *s, const char *name, const char *session, const char *key, const char *value)

@@ -42,47 +42,62 @@ static void events_free(struct work *w)
 	free(r);
 }
 
-static void put_line(struct events_read *r, const char *p, size_t n)
+// 0, also if it is none of ours, or -ENOMEM.
+static int put_line(struct events_read *r, const char *p, size_t n)
 {
-	struct err e;
+	struct err e = {0};
 	json_t *doc = n && n <= LINE_MAX_BYTES ? jsonr_parse(p, n, &e) : NULL;
 	if (!doc)
-		return;
+		return e.sys == ENOMEM ? -ENOMEM : 0;
 	jsonr_free(doc);
 	if (r->some)
 		buf_byte(&r->work.out, ',');
 	r->some = true;
 	buf_append(&r->work.out, p, n);
+	return 0;
 }
 
-// Passes on whole lines; true if there was one.
-static bool take_line(struct events_read *r, bool last)
+// Passes on whole lines: 1 if there was one, 0, or -ENOMEM.
+static int take_line(struct events_read *r, bool last)
 {
 	const char *p = (const char *)buf_data(&r->line);
 	size_t n = buf_len(&r->line);
 	const char *nl = n ? memchr(p, '\n', n) : NULL;
 	if (nl) {
-		put_line(r, p, (size_t)(nl - p));
+		int rc = put_line(r, p, (size_t)(nl - p));
 		buf_consume(&r->line, (size_t)(nl - p) + 1);
-		return true;
+		return rc < 0 ? rc : 1;
 	}
 	if (last || n > LINE_MAX_BYTES)
 		buf_reset(&r->line); // not whole, or none of ours
-	return false;
+	return 0;
 }
 
-static bool read_block(struct events_read *r)
+// 1, 0 at the end, or negative errno.
+static int read_block(struct events_read *r)
 {
 	struct part *p = &r->part[r->now];
 	if (p->fd < 0 || p->at >= p->end)
-		return false;
+		return 0;
 	size_t want = p->end - p->at < (int64_t)BLOCK ? (size_t)(p->end - p->at) : BLOCK;
 	unsigned char *room = buf_reserve(&r->line, want);
-	ssize_t n = room ? pread(p->fd, room, want, p->at) : -1;
-	if (room)
-		buf_commit(&r->line, n > 0 ? (size_t)n : 0);
+	if (!room)
+		return -ENOMEM;
+	ssize_t n = io_pread(p->fd, room, want, p->at);
+	buf_commit(&r->line, n > 0 ? (size_t)n : 0);
+	if (n < 0)
+		return (int)n;
 	p->at = n > 0 ? p->at + n : p->end;
 	return n > 0;
+}
+
+// What is next of the array: 1, 0 once a generation is through, or negative errno.
+static int next_lines(struct events_read *r)
+{
+	int rc = take_line(r, false);
+	if (rc == 0)
+		rc = read_block(r);
+	return rc == 0 ? take_line(r, true) : rc;
 }
 
 static enum work_state events_step(struct work *w, int64_t until)
@@ -93,10 +108,12 @@ static enum work_state events_step(struct work *w, int64_t until)
 		buf_byte(&w->out, '[');
 	r->first = true;
 	while (io_mono_ns() < until && buf_len(&w->out) - start < BLOCK) {
-		if (take_line(r, false) || read_block(r))
-			continue;
-		take_line(r, true);
-		if (++r->now < 2)
+		int rc = next_lines(r);
+		if (rc < 0) {
+			err_sys(&w->err, rc, "events");
+			return WORK_FAILED;
+		}
+		if (rc > 0 || ++r->now < 2)
 			continue;
 		buf_byte(&w->out, ']');
 		return WORK_DONE;
@@ -106,7 +123,7 @@ static enum work_state events_step(struct work *w, int64_t until)
 
 static const struct work_ops ops = {.step = events_step, .free = events_free};
 
-// Moves P->at to the start of its last N lines; how many there are.
+// Moves P->at to the start of its last N lines: how many there are, or negative errno.
 static long seek_lines(struct part *p, long n)
 {
 	char block[BLOCK];
@@ -116,7 +133,10 @@ static long seek_lines(struct part *p, long n)
 	while (at > floor) {
 		size_t want = at - floor < (int64_t)BLOCK ? (size_t)(at - floor) : BLOCK;
 		at -= (int64_t)want;
-		if (pread(p->fd, block, want, at) != (ssize_t)want)
+		ssize_t got = io_pread(p->fd, block, want, at);
+		if (got < 0)
+			return got;
+		if (got < (ssize_t)want)
 			break;
 		const char *hit = block + want;
 		while ((hit = memrchr(block, '\n', (size_t)(hit - block)))) {
@@ -139,14 +159,15 @@ static int open_parts(struct events_read *r, struct workspace *ws, long limit)
 		return dirfd;
 	r->part[1].fd = journals_read(dirfd, EVENTS_FILE, &r->part[1].end);
 	int rc = r->part[1].fd < 0 ? r->part[1].fd : 0;
-	if (rc == 0) {
-		limit -= seek_lines(&r->part[1], limit);
-		r->part[0].fd = limit > 0 ? journals_read(dirfd, EVENTS_FILE ".1", &r->part[0].end) : -1;
+	long lines = rc == 0 ? seek_lines(&r->part[1], limit) : rc;
+	if (lines >= 0 && lines < limit) {
+		r->part[0].fd = journals_read(dirfd, EVENTS_FILE ".1", &r->part[0].end);
+		rc = r->part[0].fd < 0 && r->part[0].fd != -ENOENT ? r->part[0].fd : 0;
 		if (r->part[0].fd >= 0)
-			seek_lines(&r->part[0], limit);
+			lines = seek_lines(&r->part[0], limit - lines);
 	}
 	io_close(&dirfd);
-	return rc;
+	return rc < 0 ? rc : lines < 0 ? (int)lines : 0;
 }
 
 // ?limit=N: -1 with E filled if it is no number.

@@ -79,6 +79,8 @@ static void collect_answer(struct collect *k, const struct proc_end *end)
 		put_signal(&w, end->sig);
 	if (k->base64)
 		jsonw_kstr(&w, "encoding", "base64");
+	if (end->oom)
+		jsonw_kbool(&w, "oom", true);
 	jsonw_obj_end(&w);
 	sandboxd_reply(k->conn, &out);
 }

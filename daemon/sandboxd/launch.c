@@ -113,7 +113,7 @@ int launch_common(struct launch *l, const struct sandboxd *s, struct err *e)
 	if (rc < 0)
 		return err_sys(e, rc, "user %s", s->config->user);
 	default_env(l, s);
-	if (request_env(l, e) < 0)
+	if (request_env(l, e) < 0 || launch_limits(l, e) < 0)
 		return -1;
 	l->spec.run.path = l->spec.run.argv[0];
 	l->spec.run.env = env_list(&l->env);
@@ -152,7 +152,34 @@ int launch_parse(struct launch *l, const struct sandboxd *s, struct conn *c, str
 	return -1;
 }
 
-static void start_error(const struct launch *l, int rc, enum spawn_step step, struct err *e)
+// What fails before the child is made.
+static void prepare_error(const struct launch *l, const struct sandboxd *s, int rc, struct err *e)
+{
+	bool terminal = l->spec.kind == PROC_TERMINAL;
+	switch (rc) {
+	case -EUSERS:
+		err_http(e, terminal ? 503 : 429, ERR_RESOURCE_EXHAUSTED, "too many commands");
+		e->retryable = true;
+		return;
+	case -ENOSPC:
+		err_sys(e, rc, terminal ? "terminal" : "start");
+		if (terminal) { // no disk is full: kernel.pty.max
+			e->status = 503;
+			e->retryable = true;
+		}
+		return;
+	case -ERESTART:
+		sandboxd_leaving(e);
+		return;
+	case -EOPNOTSUPP:
+		launch_limits_missing(l, s, e);
+		return;
+	default:
+		err_sys(e, rc, "start");
+	}
+}
+
+static void start_error(const struct launch *l, const struct sandboxd *s, int rc, enum spawn_step step, struct err *e)
 {
 	switch (step) {
 	case SPAWN_CWD:
@@ -168,20 +195,11 @@ static void start_error(const struct launch *l, int rc, enum spawn_step step, st
 	case SPAWN_EXEC:
 		err_sys(e, rc, "exec %.128s", l->spec.run.path);
 		break;
+	case SPAWN_SETUP:
+		err_sys(e, rc, rc == -EPERM && l->spec.run.limits ? "rlimits: hard limit above celld's own" : "start");
+		break;
 	default:
-		if (rc == -EUSERS) {
-			err_http(e, l->spec.kind == PROC_TERMINAL ? 503 : 429, ERR_RESOURCE_EXHAUSTED,
-				"too many commands");
-			e->retryable = true;
-		} else if (rc == -ENOSPC && l->spec.kind == PROC_TERMINAL) { // no disk is full: kernel.pty.max
-			err_sys(e, rc, "terminal");
-			e->status = 503;
-			e->retryable = true;
-		} else if (rc == -ERESTART) {
-			sandboxd_leaving(e);
-		} else {
-			err_sys(e, rc, "start");
-		}
+		prepare_error(l, s, rc, e);
 	}
 }
 
@@ -196,7 +214,7 @@ int launch_start(struct launch *l, const struct sandboxd *s, struct proc **out, 
 		workspace_started(s->workspace, *out);
 		return 0;
 	}
-	start_error(l, rc, step, e);
+	start_error(l, s, rc, step, e);
 	return -1;
 }
 

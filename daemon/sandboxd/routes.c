@@ -35,6 +35,7 @@ static const struct route routes[] = {
 	{ROUTE_POST, "/watch/remove", sandboxd_watch_remove, 0},
 	{ROUTE_GET, "/watch/stream", sandboxd_watch_stream, 0},
 	{ROUTE_GET, "/processes", sandboxd_processes, 0},
+	{ROUTE_GET, "/capabilities", sandboxd_capabilities, 0},
 };
 
 void sandboxd_routes(struct route_table *out, struct sandboxd *ctx)
@@ -45,6 +46,8 @@ void sandboxd_routes(struct route_table *out, struct sandboxd *ctx)
 		.ctx = ctx,
 		.error_type = "application/json",
 		.error_body = json_error_body,
+		.no_memory = "{\"error\":\"out of memory\",\"code\":\"resource_exhausted\",\"retryable\":true}",
+		.sites = {true, ctx->config->allow_origin, ctx->config->allow_origin_count},
 	};
 }
 

@@ -4,6 +4,8 @@
 #define CELLD_SANDBOXD_SANDBOXD_H
 
 #include "daemon/config.h"
+#include "daemon/core/cgroup.h"
+#include "daemon/core/confine.h"
 #include "daemon/core/env.h"
 #include "daemon/core/proc.h"
 #include "daemon/core/slice.h"
@@ -21,8 +23,11 @@ struct sandboxd {
 	struct users *users;
 	struct slices *slices;
 	struct watches *watches;
-	struct workspace *workspace; // or NULL: then nothing is written there
-	const struct store *store;   // or NULL
+	struct workspace *workspace;         // or NULL: then nothing is written there
+	const struct store *store;           // or NULL
+	const struct confine_state *confine; // or NULL: commands are not confined
+	const struct cgroup_state *cgroups;  // or NULL: they have no groups
+	bool local_only;                     // no port, of either surface: unix sockets at most
 };
 
 // The table of surface A, its handlers bound to CTX.
@@ -42,6 +47,7 @@ struct launch {
 	struct asked asked;
 	struct user user;
 	char *cwd;
+	struct limits limits; // what the request says; spec.run points to it then
 };
 // The kernel's limit for one string of argv or the environment (MAX_ARG_STRLEN, its NUL included).
 #define LAUNCH_STRING_MAX ((size_t)128 * 1024)
@@ -51,6 +57,10 @@ int launch_parse(struct launch *l, const struct sandboxd *s, struct conn *c, str
 // (workdir, env, session_id, the user). 0, or -1 with E filled; launch_release in either case.
 int launch_open(struct launch *l, struct conn *c, struct err *e);
 int launch_common(struct launch *l, const struct sandboxd *s, struct err *e);
+// Part of launch_common: "rlimits" and "limits".
+int launch_limits(struct launch *l, struct err *e);
+// Fills E for limits that no control group can give: 501. Returns -1.
+int launch_limits_missing(const struct launch *l, const struct sandboxd *s, struct err *e);
 // Starts it. 0 with *OUT, or -1 with E filled.
 int launch_start(struct launch *l, const struct sandboxd *s, struct proc **out, struct err *e);
 void launch_release(struct launch *l);
@@ -133,5 +143,6 @@ route_handler sandboxd_watch_stream;
 route_handler sandboxd_ready;
 route_handler sandboxd_health;
 route_handler sandboxd_processes;
+route_handler sandboxd_capabilities;
 
 #endif

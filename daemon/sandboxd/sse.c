@@ -38,6 +38,7 @@ static bool exit_of(struct buf *out, const struct proc_end *end, bool truncated,
 		.signal = end->sig ? proc_signal_name(end->sig) : NULL,
 		.timed_out = end->timed_out,
 		.truncated = truncated,
+		.oom = end->oom,
 	};
 	if (end->sig && !f->signal) { // a real-time signal
 		snprintf(number, 16, "SIG%d", end->sig);

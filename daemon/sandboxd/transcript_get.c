@@ -38,6 +38,8 @@ static int parse(struct window *win, const struct http_head *head, struct err *e
 	int rc = text_query_get(&session, head->query.p, head->query.n, "session", 0);
 	if (rc >= 0 && !buf_len(&session) && !buf_failed(&session))
 		rc = err_set(e, ERR_INVALID_ARGUMENT, "session required");
+	else if (rc == -ENOMEM || buf_failed(&session) == -ENOMEM)
+		rc = err_sys(e, -ENOMEM, "session");
 	else if (rc < 0 || buf_failed(&session) ||
 		 !workspace_id_ok((const char *)buf_data(&session), buf_len(&session)))
 		rc = err_set(e, ERR_INVALID_ARGUMENT, "invalid session");
@@ -96,8 +98,8 @@ static int read_window(struct conn *c, struct window *win, int fd, int64_t size)
 	unsigned char *p = malloc(want + 1);
 	if (!p)
 		return -ENOMEM;
-	ssize_t n = pread(fd, p, want, win->offset);
-	int rc = n < 0 ? -errno : 0;
+	ssize_t n = io_pread(fd, p, want, win->offset);
+	int rc = n < 0 ? (int)n : 0;
 	if (rc == 0)
 		answer(c, win, p, win->offset + n < size ? cut(p, (size_t)n) : (size_t)n, size);
 	free(p);

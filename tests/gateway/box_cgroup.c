@@ -17,6 +17,7 @@
 #define NAME "celld-gateway-"
 #define TICK_NS 200000
 #define TICKS 20
+#define DEPTH_MAX 16
 
 static void pause_a_tick(void)
 {
@@ -144,13 +145,30 @@ int box_cgroup_cpu(const struct box *b, double *seconds)
 	return 0;
 }
 
+// NAME in AT, with what the sandbox has made below it: celld makes a group for each command.
+static void remove_groups(int at, const char *name, int depth)
+{
+	int fd = depth < DEPTH_MAX ? openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *e;
+	while (d && (e = readdir(d))) {
+		if (e->d_type == DT_DIR && strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+			remove_groups(fd, e->d_name, depth + 1);
+	}
+	for (int i = 0; i < TICKS && unlinkat(at, name, AT_REMOVEDIR) < 0 && errno == EBUSY; i++)
+		pause_a_tick();
+	if (d)
+		closedir(d);
+	else
+		io_close(&fd);
+}
+
 void box_cgroup_close(struct box *b)
 {
 	if (b->cgroup < 0)
 		return;
 	box_cgroup_kill(b);
-	for (int i = 0; i < TICKS && rmdir(b->cgroup_path) < 0 && errno == EBUSY; i++)
-		pause_a_tick();
+	remove_groups(AT_FDCWD, b->cgroup_path, 0);
 	io_close(&b->cgroup);
 	free(b->cgroup_path);
 	b->cgroup_path = NULL;
@@ -163,8 +181,7 @@ static void sweep_one(int base, const char *name)
 	if (fd < 0)
 		return;
 	put(fd, "cgroup.kill", "1");
-	for (int i = 0; i < TICKS && unlinkat(base, name, AT_REMOVEDIR) < 0 && errno == EBUSY; i++)
-		pause_a_tick();
+	remove_groups(base, name, 0);
 	close(fd);
 }
 

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 static const struct http_limits limits = {.head = 1 << 20, .headers = 1000, .overhead = SIZE_MAX / 2};
@@ -23,8 +24,22 @@ static int left(int64_t end)
 	return ms < 0 ? 0 : ms > 1000000 ? 1000000 : (int)ms;
 }
 
+static int open_unix(const char *path)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	(void)snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	ck_assert_int_ge(fd, 0);
+	if (connect(fd, (struct sockaddr *)&a, sizeof a) < 0)
+		ck_abort_msg("connect %s: %s", path, strerror(errno));
+	ck_assert_int_ge(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+	return fd;
+}
+
 static int open_socket(const char *host, int port, int rcvbuf)
 {
+	if (*host == '/')
+		return open_unix(host);
 	char service[16];
 	struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
 	struct addrinfo *ai = NULL;

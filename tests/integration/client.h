@@ -40,7 +40,7 @@ struct resp {
 struct client *client_connect(const struct testd *d);
 // With SO_RCVBUF of that many bytes set before the connect (0 = the kernel's default): for readers that fill up early.
 struct client *client_connect_rcvbuf(const struct testd *d, int rcvbuf);
-// To any address: surface B, another listener.
+// To any address: surface B, another listener; a HOST that begins with '/' is a unix socket.
 struct client *client_connect_to(const char *host, int port, int rcvbuf);
 void client_close(struct client *c); // NULL is allowed
 // Closes with RST instead of FIN.

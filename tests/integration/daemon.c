@@ -83,6 +83,12 @@ static void make_argv(const struct testd *d, const struct d_opts *o, const char 
 		argv[n++] = defaults[i];
 	argv[n++] = "--workspace";
 	argv[n++] = d->workspace;
+	// As PID 1 it would make groups on this machine; the tests of those ask for them.
+	argv[n++] = "--cgroup";
+	argv[n++] = "off";
+	// Tests look at its descriptors, which otherwise only root may.
+	if (geteuid() != 0)
+		argv[n++] = "--dumpable";
 	for (size_t i = 0; o->args && o->args[i]; i++) {
 		ck_assert_uint_lt(n, ARGS_MAX - 1);
 		argv[n++] = o->args[i];

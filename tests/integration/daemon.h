@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // daemon: starts and stops the real binary for one test. Between the test and the binary stands a guard process: it is the
 // binary's parent and a subreaper, so whatever the test or the binary does, everything below it can be found and killed.
-// Default options: --listen 127.0.0.1:0 --envd-listen off --workspace <fresh directory> --venv off, then the caller's.
+// Default options: --listen 127.0.0.1:0 --envd-listen off --venv off --workspace <fresh directory> --cgroup off, then the caller's.
 // struct testd belongs to the test, d_finish frees it. Read its fields, do not write them.
 #ifndef CELLD_TESTS_INTEGRATION_DAEMON_H
 #define CELLD_TESTS_INTEGRATION_DAEMON_H
@@ -35,7 +35,7 @@ struct d_opts {
 		*env;     // "NAME=value" for the binary, NULL-terminated, or NULL; CELLD* variables are never inherited
 	bool pid1;        // as PID 1 of a namespace even without CELLD_TEST_PID1
 	bool plain;       // never as PID 1
-	bool no_defaults; // none of the default options but --workspace
+	bool no_defaults; // none of the default options but --workspace and --cgroup
 	unsigned nofile;  // RLIMIT_NOFILE, soft and hard; 0 = as it is
 	const char *workspace; // an existing directory of the caller's instead of a fresh one
 	const char *binary;    // another copy of it; NULL: the one under test

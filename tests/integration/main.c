@@ -33,15 +33,21 @@ static bool with_gateway(void)
 	return can;
 }
 
-// A hundred restarts take their time, and are the same in both modes.
+// They take their time, and are the same in both modes.
 static bool is_long(const char *name)
 {
-	return strcmp(name, "crash_loop") == 0;
+	return strcmp(name, "crash_loop") == 0 || strncmp(name, "faults_", 7) == 0;
+}
+
+// Where all suites run under faults (make faults), those with faults of their own have no place.
+static bool is_faulty(const char *name)
+{
+	return getenv("FAULTS_ALL") && strncmp(name, "faults_", 7) == 0;
 }
 
 static void list(const char *name, bool gateway)
 {
-	if (d_env_pid1() && is_long(name))
+	if ((d_env_pid1() && is_long(name)) || is_faulty(name))
 		return;
 	if (gateway || strncmp(name, "gateway_", 8) != 0)
 		puts(name);

@@ -10,13 +10,24 @@
 #define INTEGRATION_SUITES(X) \
 	X(crash_loop) \
 	X(crash_crowd) \
+	X(faults_allocation) \
+	X(faults_memory) \
+	X(faults_kernel) \
+	X(faults_descriptors) \
+	X(faults_disk) \
+	X(faults_sockets) \
+	X(faults_interrupts) \
 	X(answers) \
 	X(files) \
 	X(files_disk) \
 	X(list) \
 	X(ends) \
 	X(children) \
+	X(confine) \
+	X(apart) \
 	X(kills) \
+	X(cgroup) \
+	X(cgroup_life) \
 	X(signals) \
 	X(stdin) \
 	X(pty) \
@@ -29,11 +40,15 @@
 	X(smuggling) \
 	X(start) \
 	X(token) \
+	X(origin) \
+	X(capabilities) \
+	X(request_limits) \
 	X(pid1) \
 	X(crash) \
 	X(crash_state) \
 	X(upgrade) \
 	X(cost) \
+	X(memory) \
 	X(readers) \
 	X(replay) \
 	X(workspace) \

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The include order of the house: strictly down, or within one directory's group.
-#   proto < {log, io, limits, config} < {core, net} < stream < {sandboxd, envd} < main (and init, handoff);   core, net: strangers
+#   proto < {log, io, limits, config, trim} < {core, net} < stream < {sandboxd, envd} < main (and init, handoff);   core, net: strangers
 #   inside proto: buf < err < text < {json, what protoc-c makes} < the rest, each of the rest on its own, but
 #   pbwire < pbjson and {frame, gzip} < envelope
 # Quotes are for our own headers, by their path from the root (a test may name its neighbour bare); libraries come in <>.
@@ -38,7 +38,7 @@ BEGIN {
 	proto["buf"] = 1; proto["err"] = 2; proto["text"] = 3; proto["json"] = 4
 	proto["process.pb-c"] = proto["filesystem.pb-c"] = 4 # what protoc-c makes
 	proto["pbjson"] = proto["envelope"] = 6
-	top["log"] = top["io"] = top["limits"] = top["config"] = 10
+	top["log"] = top["io"] = top["limits"] = top["config"] = top["trim"] = 10
 	dir["core"] = dir["net"] = 20
 	top["stream"] = 30
 	top["daemon"] = 55

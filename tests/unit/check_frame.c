@@ -44,10 +44,10 @@ static void put_frame(struct buf *out, size_t i)
 		frame_sse_exit(out, &(struct frame_end){.code = 255, .truncated = true});
 		break;
 	case 8:
-		frame_sse_exit(out, &(struct frame_end){-1, "SIGKILL", true, true});
+		frame_sse_exit(out, &(struct frame_end){-1, "SIGKILL", true, true, false});
 		break;
 	case 9:
-		frame_sse_exit(out, &(struct frame_end){-1, "SIGSEGV", false, false});
+		frame_sse_exit(out, &(struct frame_end){.code = -1, .signal = "SIGSEGV", .oom = true});
 		break;
 	case 10:
 		frame_sse_done(out);
@@ -65,7 +65,10 @@ static void put_frame(struct buf *out, size_t i)
 		frame_sse_terminal_exit(out, &(struct frame_end){.code = 7});
 		break;
 	case 14:
-		frame_sse_terminal_exit(out, &(struct frame_end){-1, "SIGHUP", false, true});
+		frame_sse_terminal_exit(out, &(struct frame_end){.code = -1, .signal = "SIGHUP", .truncated = true});
+		break;
+	case 15:
+		frame_sse_terminal_exit(out, &(struct frame_end){.code = 137, .oom = true});
 		break;
 	default:
 		frame_sse_keepalive(out);
@@ -82,7 +85,7 @@ static const char *const frames[] = {
 	"data: {\"exit\":0}\n\n",
 	"data: {\"exit\":255,\"truncated\":true}\n\n",
 	"data: {\"exit\":-1,\"signal\":\"SIGKILL\",\"timed_out\":true,\"truncated\":true}\n\n",
-	"data: {\"exit\":-1,\"signal\":\"SIGSEGV\"}\n\n",
+	"data: {\"exit\":-1,\"signal\":\"SIGSEGV\",\"oom\":true}\n\n",
 	"data: {\"done\":true}\n\n",
 	"data: {\"error\":\"the sandbox ends\",\"code\":\"unavailable\",\"retryable\":true,"
 	"\"reason\":\"sandbox_terminating\"}\n\n",
@@ -90,6 +93,7 @@ static const char *const frames[] = {
 	"\"retryable\":false,\"errno\":\"ENOENT\"}\n\n",
 	"data: {\"exit\":7,\"signal\":\"\",\"truncated\":false}\n\n",
 	"data: {\"exit\":-1,\"signal\":\"SIGHUP\",\"truncated\":true}\n\n",
+	"data: {\"exit\":137,\"signal\":\"\",\"truncated\":false,\"oom\":true}\n\n",
 	": keepalive\n\n",
 };
 

@@ -152,8 +152,7 @@ START_TEST(it_sees_only_its_own)
 		want_code(x, "umount /home", 32);
 		want_code(x, "unshare -m true", 1);
 		want_code(x, "mknod /tmp/vda b 254 0", 1);
-		want(x, "tr '\\0' '\\n' </proc/1/environ",
-			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\nLANG=C.UTF-8\nHOME=/root");
+		want_code(x, "cat /proc/1/environ", 1); // nor what celld was started with
 		want_code(x, "[ $(ls -d /proc/[0-9]* | wc -l) -lt 10 ]", 0);
 		char command[600];
 		(void)snprintf(command, sizeof command, "ls -A %s", k.dir);

@@ -43,6 +43,7 @@ static void fix_init(struct fix *f)
 	f->h.oom_score_adj = 5;
 	f->h.restarts = 12;
 	snprintf(f->h.token, sizeof f->h.token, "secret");
+	snprintf(f->h.cgroups, sizeof f->h.cgroups, "/sys/fs/cgroup/commands");
 }
 
 static void fix_release(struct fix *f)
@@ -136,7 +137,7 @@ static int take_in_child(const struct fix *f, const void *p, size_t n, bool righ
 		_exit(rc == -EPROTO ? 1 : rc == 1 ? 2 : 102);
 	if (rc != 1 || h.sandboxd.count != 1 || h.sandboxd.fd[0] != f->channel[1] || h.envd.fd[0] != f->pipe[0] ||
 		h.nofile.rlim_cur != 77 || h.nofile.rlim_max != 99 || h.oom_score_adj != 5 || h.restarts != 12 ||
-		strcmp(h.token, "secret") != 0)
+		strcmp(h.token, "secret") != 0 || strcmp(h.cgroups, "/sys/fs/cgroup/commands") != 0)
 		_exit(103);
 	size_t at;
 	struct store_slot *slot = store_left(h.store, 0, &at);

@@ -195,6 +195,7 @@ START_TEST(a_given_socket_has_to_listen)
 	ck_assert_int_eq(fcntl(sock, F_GETFD), FD_CLOEXEC);
 	ck_assert(fcntl(sock, F_GETFL) & O_NONBLOCK);
 	ck_assert_int_ge(dial(AF_INET, port_of(sock)), 0);
+	ck_assert(!listener_is_local(sock) && !listener_is_local(fds[0]));
 	ck_assert_int_eq(listener_name(fds[0], name, sizeof(name)), -ENOTSOCK);
 }
 END_TEST
@@ -205,8 +206,11 @@ START_TEST(unix_replaces_only_a_dead_socket)
 	ck_assert_ptr_nonnull(mkdtemp(dir));
 	snprintf(path, sizeof(path), "%s/s", dir);
 	snprintf(spec, sizeof(spec), "unix:%s", path);
+	umask(0); // whatever it is, the file is its owner's alone
 	int fd = listener_open(spec, false);
+	ck_assert_uint_eq(umask(022), 0);
 	ck_assert_str_eq(name_of(fd), spec);
+	ck_assert(listener_is_local(fd));
 	struct stat st;
 	ck_assert_int_eq(stat(path, &st), 0);
 	ck_assert_uint_eq(st.st_mode & 07777, 0600);

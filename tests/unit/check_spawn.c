@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/core/spawn.h"
 #include "daemon/io.h"
+#include "spawnkit.h"
 #include "suites.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,153 +18,34 @@
 
 #define NOBODY 65534
 
-// A spec in the making, a directory for its files, and what the command wrote.
-struct fix {
-	struct spawn_base base;
-	struct spawn_spec spec;
-	const char *argv[8], *env[4];
-	char dir[64], path[256];
-	enum spawn_step step;
-	char path_line[512];
-	char out[8192], err[2048];
-	int status;
-};
-
-static void fix_init(struct fix *f)
+static void put_dir(struct spawnkit *f, const char *name, mode_t mode)
 {
-	struct rlimit nofile;
-	memset(f, 0, sizeof *f);
-	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &nofile), 0);
-	nofile.rlim_cur = 77;
-	ck_assert_int_eq(spawn_base_init(&f->base, &nofile, 0), 0);
-	snprintf(f->dir, sizeof f->dir, "/tmp/celld-spawn-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(f->dir));
-	ck_assert_int_eq(chmod(f->dir, 0755), 0);
-	f->env[0] = "PATH=/usr/bin:/bin";
-	f->spec = (struct spawn_spec){.argv = f->argv, .env = f->env, .cwd = "/", .fd = {-1, -1, -1}};
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *where)
-{
-	(void)st, (void)type, (void)where;
-	return remove(path);
-}
-
-static void fix_release(struct fix *f)
-{
-	nftw(f->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-	spawn_base_release(&f->base);
-}
-
-static const char *in_dir(struct fix *f, const char *name)
-{
-	snprintf(f->path, sizeof f->path, "%s/%s", f->dir, name);
-	return f->path;
-}
-
-static void put_file(struct fix *f, const char *name, const char *text, mode_t mode)
-{
-	int fd = open(in_dir(f, name), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
-	ck_assert_int_eq(fchmod(fd, mode), 0);
-	close(fd);
-}
-
-static void put_dir(struct fix *f, const char *name, mode_t mode)
-{
-	ck_assert_int_eq(mkdir(in_dir(f, name), 0700), 0);
+	ck_assert_int_eq(mkdir(spawnkit_path(f, name), 0700), 0);
 	ck_assert_int_eq(chmod(f->path, mode), 0);
-}
-
-static size_t open_fds(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	size_t n = 0;
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
-
-// Runs the spec; its output, and its status, are in F. The result is spawn_run's.
-static int run(struct fix *f)
-{
-	int out[2], err[2], pidfd = -1;
-	pid_t pid = -1;
-	ck_assert_int_eq(io_pipe(out), 0);
-	ck_assert_int_eq(io_pipe(err), 0);
-	f->spec.fd[1] = out[1];
-	int given = f->spec.fd[2];
-	if (given == -1)
-		f->spec.fd[2] = err[1];
-	f->step = (enum spawn_step)99;
-	int rc = spawn_run(&f->base, &f->spec, &pid, &pidfd, &f->step);
-	close(out[1]);
-	close(err[1]);
-	f->spec.fd[1] = -1;
-	f->spec.fd[2] = given;
-	if (rc == 0) {
-		ck_assert_int_eq(f->step, SPAWN_NONE);
-		ck_assert_int_eq(fcntl(pidfd, F_GETFD), FD_CLOEXEC);
-		size_t n = 0;
-		ssize_t got;
-		while (n < sizeof f->out - 1 && (got = io_read(out[0], f->out + n, sizeof f->out - 1 - n)) > 0)
-			n += (size_t)got;
-		f->out[n] = '\0';
-		got = io_read(err[0], f->err, sizeof f->err - 1); // what is said at once
-		f->err[got > 0 ? got : 0] = '\0';
-		siginfo_t si;
-		ck_assert_int_eq(waitid(P_PIDFD, (id_t)pidfd, &si, WEXITED | WNOWAIT), 0);
-		ck_assert_int_eq(si.si_pid, pid);
-		ck_assert_int_eq(waitpid(pid, &f->status, 0), pid);
-		close(pidfd);
-	} else {
-		ck_assert_msg(pid == -1 && pidfd == -1, "set though it failed");
-	}
-	close(out[0]);
-	close(err[0]);
-	ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1); // no child, dead or alive
-	ck_assert_int_eq(errno, ECHILD);
-	return rc;
-}
-
-static int run_program(struct fix *f, const char *path)
-{
-	f->spec.path = f->argv[0] = path;
-	return run(f);
-}
-
-static int run_shell(struct fix *f, const char *script)
-{
-	f->argv[1] = "-c";
-	f->argv[2] = script;
-	int rc = run_program(f, "/bin/sh");
-	f->argv[1] = NULL;
-	return rc;
 }
 
 START_TEST(a_child_gets_three_descriptors)
 {
-	struct fix f;
-	fix_init(&f);
+	struct spawnkit f;
+	spawnkit_init(&f);
 	ck_assert_int_eq(fcntl(2, F_DUPFD, 3), fcntl(2, F_DUPFD, 3) - 1); // inheritable ones
 	ck_assert_int_eq(fcntl(2, F_DUPFD, 60), 60);
-	size_t before = open_fds();
-	ck_assert_int_eq(run_shell(&f, "i=0; while [ $i -lt 77 ]; do [ -e /proc/self/fd/$i ] && echo $i; i=$((i+1)); "
-				       "done; read x || echo eof; ulimit -n"),
+	size_t before = spawnkit_fds();
+	ck_assert_int_eq(
+		spawnkit_shell(&f, "i=0; while [ $i -lt 77 ]; do [ -e /proc/self/fd/$i ] && echo $i; i=$((i+1)); "
+				   "done; read x || echo eof; ulimit -n"),
 		0);
 	ck_assert_str_eq(f.out, "0\n1\n2\neof\n77\n");
-	ck_assert_uint_eq(open_fds(), before);
-	fix_release(&f);
+	ck_assert_uint_eq(spawnkit_fds(), before);
+	spawnkit_release(&f);
 }
 END_TEST
 
 START_TEST(a_child_starts_with_clean_signals)
 {
-	struct fix f;
+	struct spawnkit f;
 	sigset_t blocked, after;
-	fix_init(&f);
+	spawnkit_init(&f);
 	// The two that the C library hides, ignored all the same: SIG_IGN is 1.
 	static const unsigned long ignore[8] = {1};
 	for (int sig = 32; sig < 34; sig++)
@@ -180,7 +60,7 @@ START_TEST(a_child_starts_with_clean_signals)
 	f.argv[1] = "-E";
 	f.argv[2] = "^Sig(Blk|Ign)";
 	f.argv[3] = "/proc/self/status";
-	ck_assert_int_eq(run_program(&f, "grep"), 0);
+	ck_assert_int_eq(spawnkit_program(&f, "grep"), 0);
 	ck_assert_str_eq(f.out, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
 	sigprocmask(SIG_SETMASK, NULL, &after);
 	for (int sig = 1; sig < NSIG; sig++)
@@ -188,16 +68,16 @@ START_TEST(a_child_starts_with_clean_signals)
 	struct sigaction sa;
 	sigaction(SIGPIPE, NULL, &sa);
 	ck_assert(sa.sa_handler == SIG_IGN);
-	fix_release(&f);
+	spawnkit_release(&f);
 }
 END_TEST
 
 START_TEST(a_child_leads_its_session)
 {
-	struct fix f;
+	struct spawnkit f;
 	int in[2], pidfd;
 	pid_t pid;
-	fix_init(&f);
+	spawnkit_init(&f);
 	ck_assert_int_eq(io_pipe(in), 0);
 	f.spec.path = f.argv[0] = "cat";
 	f.spec.fd[0] = in[0];
@@ -209,7 +89,7 @@ START_TEST(a_child_leads_its_session)
 	ck_assert_int_eq(waitpid(pid, &f.status, 0), pid);
 	ck_assert_int_eq(f.status, 0);
 	close(pidfd);
-	fix_release(&f);
+	spawnkit_release(&f);
 }
 END_TEST
 
@@ -220,45 +100,45 @@ START_TEST(oom_score_is_the_larger_of_100_and_the_containers)
 		const char *out;
 	} cases[] = {{-900, "100\n"}, {0, "100\n"}, {100, "100\n"}, {321, "321\n"}};
 	char before[16], after[16];
-	struct fix f;
+	struct spawnkit f;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		fix_init(&f);
+		spawnkit_init(&f);
 		spawn_base_release(&f.base);
 		struct rlimit nofile = f.base.nofile;
 		ck_assert_int_eq(spawn_base_init(&f.base, &nofile, cases[i].original), 0);
 		f.argv[1] = "/proc/self/oom_score_adj";
 		ck_assert_int_gt(io_read_file(f.argv[1], before, sizeof before), 0);
-		ck_assert_int_eq(run_program(&f, "cat"), 0);
+		ck_assert_int_eq(spawnkit_program(&f, "cat"), 0);
 		ck_assert_int_gt(io_read_file(f.argv[1], after, sizeof after), 0);
 		ck_assert_str_eq(f.out, cases[i].out);
 		ck_assert_str_eq(before, after);
-		fix_release(&f);
+		spawnkit_release(&f);
 	}
 }
 END_TEST
 
 START_TEST(exec_errors)
 {
-	struct fix f;
-	fix_init(&f);
-	put_file(&f, "text", "hello\n", 0644);
-	put_file(&f, "noexec", "no magic\n", 0755);
-	put_file(&f, "nointerp", "#!/no/such/interpreter\n", 0755);
-	ck_assert_int_eq(symlink("loop", in_dir(&f, "loop")), 0);
+	struct spawnkit f;
+	spawnkit_init(&f);
+	spawnkit_file(&f, "text", "hello\n", 0644);
+	spawnkit_file(&f, "noexec", "no magic\n", 0755);
+	spawnkit_file(&f, "nointerp", "#!/no/such/interpreter\n", 0755);
+	ck_assert_int_eq(symlink("loop", spawnkit_path(&f, "loop")), 0);
 	static const struct {
 		const char *name;
 		int rc;
 	} cases[] = {{"missing", -ENOENT}, {"text", -EACCES}, {"noexec", -ENOEXEC}, {"nointerp", -ENOENT},
 		{".", -EACCES}, {"text/x", -ENOTDIR}, {"loop", -ELOOP}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		int rc = run_program(&f, in_dir(&f, cases[i].name));
+		int rc = spawnkit_program(&f, spawnkit_path(&f, cases[i].name));
 		ck_assert_msg(rc == cases[i].rc && f.step == SPAWN_EXEC, "%s: %d", cases[i].name, rc);
 	}
 	char longer[PATH_MAX + 10];
 	memset(longer, 'x', sizeof longer - 1);
 	longer[0] = '/';
 	longer[sizeof longer - 1] = '\0';
-	ck_assert_int_eq(run_program(&f, longer), -ENAMETOOLONG);
+	ck_assert_int_eq(spawnkit_program(&f, longer), -ENAMETOOLONG);
 	ck_assert_int_eq(f.step, SPAWN_EXEC);
 	size_t n = 256 * 1024;
 	char *argument = malloc(n);
@@ -266,15 +146,15 @@ START_TEST(exec_errors)
 	memset(argument, 'x', n - 1);
 	argument[n - 1] = '\0';
 	f.argv[1] = argument;
-	ck_assert_int_eq(run_program(&f, "true"), -E2BIG);
+	ck_assert_int_eq(spawnkit_program(&f, "true"), -E2BIG);
 	ck_assert_int_eq(f.step, SPAWN_EXEC);
 	free(argument);
-	fix_release(&f);
+	spawnkit_release(&f);
 }
 END_TEST
 
 // What PATH may be, relative to the test's directory, which is the command's too, and what "prog" then is.
-static void check_path(struct fix *f, const char *path, const char *out, int rc)
+static void check_path(struct spawnkit *f, const char *path, const char *out, int rc)
 {
 	char *line = f->path_line, *p = line, *end = line + sizeof f->path_line;
 	p += snprintf(p, (size_t)(end - p), "PATH=");
@@ -283,22 +163,22 @@ static void check_path(struct fix *f, const char *path, const char *out, int rc)
 				  : snprintf(p, (size_t)(end - p), "%c", *path);
 	f->env[0] = line;
 	f->out[0] = '\0';
-	ck_assert_msg(run_program(f, "prog") == rc && strcmp(f->out, out) == 0, "%s: %s", line, f->out);
+	ck_assert_msg(spawnkit_program(f, "prog") == rc && strcmp(f->out, out) == 0, "%s: %s", line, f->out);
 	ck_assert_int_eq(f->step, rc ? SPAWN_EXEC : SPAWN_NONE);
 }
 
 START_TEST(path_look_up)
 {
-	struct fix f;
-	fix_init(&f);
+	struct spawnkit f;
+	spawnkit_init(&f);
 	put_dir(&f, "a", 0755);
 	put_dir(&f, "b", 0755);
 	put_dir(&f, "plain", 0755);
 	put_dir(&f, "isdir", 0755);
 	put_dir(&f, "isdir/prog", 0755);
-	put_file(&f, "a/prog", "#!/bin/sh\necho a\n", 0755);
-	put_file(&f, "b/prog", "#!/bin/sh\necho b\n", 0755);
-	put_file(&f, "plain/prog", "#!/bin/sh\necho plain\n", 0644);
+	spawnkit_file(&f, "a/prog", "#!/bin/sh\necho a\n", 0755);
+	spawnkit_file(&f, "b/prog", "#!/bin/sh\necho b\n", 0755);
+	spawnkit_file(&f, "plain/prog", "#!/bin/sh\necho plain\n", 0644);
 	f.spec.cwd = f.dir;
 	check_path(&f, "@/a:@/b", "a\n", 0);
 	check_path(&f, "@/none:@/b:@/a", "b\n", 0);
@@ -308,77 +188,77 @@ START_TEST(path_look_up)
 	check_path(&f, "@/isdir:@/a/prog", "", -ENOENT);
 	check_path(&f, ":", "", -ENOENT);
 	check_path(&f, "", "", -ENOENT);
-	put_file(&f, "prog", "#!/bin/sh\necho here\n", 0755);
+	spawnkit_file(&f, "prog", "#!/bin/sh\necho here\n", 0755);
 	check_path(&f, "", "here\n", 0);
 	check_path(&f, "@/none:", "here\n", 0);
 	check_path(&f, "@/none::@/a", "here\n", 0);
-	ck_assert_int_eq(run_program(&f, ""), -ENOENT);
+	ck_assert_int_eq(spawnkit_program(&f, ""), -ENOENT);
 	f.env[0] = "NOPATH=x";
 	f.argv[1] = "hi";
-	ck_assert_int_eq(run_program(&f, "echo"), 0);
+	ck_assert_int_eq(spawnkit_program(&f, "echo"), 0);
 	ck_assert_str_eq(f.out, "hi\n");
-	fix_release(&f);
+	spawnkit_release(&f);
 }
 END_TEST
 
 START_TEST(cwd_errors)
 {
-	struct fix f;
-	fix_init(&f);
-	put_file(&f, "file", "", 0644);
-	f.spec.cwd = in_dir(&f, "missing");
-	ck_assert_int_eq(run_program(&f, "pwd"), -ENOENT);
+	struct spawnkit f;
+	spawnkit_init(&f);
+	spawnkit_file(&f, "file", "", 0644);
+	f.spec.cwd = spawnkit_path(&f, "missing");
+	ck_assert_int_eq(spawnkit_program(&f, "pwd"), -ENOENT);
 	ck_assert_int_eq(f.step, SPAWN_CWD);
-	f.spec.cwd = in_dir(&f, "file");
-	ck_assert_int_eq(run_program(&f, "pwd"), -ENOTDIR);
+	f.spec.cwd = spawnkit_path(&f, "file");
+	ck_assert_int_eq(spawnkit_program(&f, "pwd"), -ENOTDIR);
 	ck_assert_int_eq(f.step, SPAWN_CWD);
 	f.spec.cwd = f.dir;
-	ck_assert_int_eq(run_shell(&f, "pwd"), 0);
+	ck_assert_int_eq(spawnkit_shell(&f, "pwd"), 0);
 	f.out[strcspn(f.out, "\n")] = '\0';
 	ck_assert_str_eq(f.out, f.dir);
-	fix_release(&f);
+	spawnkit_release(&f);
 }
 END_TEST
 
 START_TEST(setup_errors)
 {
-	struct fix f;
-	fix_init(&f);
+	struct spawnkit f;
+	spawnkit_init(&f);
 	f.spec.controlling_tty = true;
-	ck_assert_int_eq(run_program(&f, "true"), -ENOTTY);
+	ck_assert_int_eq(spawnkit_program(&f, "true"), -ENOTTY);
 	ck_assert_int_eq(f.step, SPAWN_SETUP);
 	f.spec.controlling_tty = false;
 	f.spec.fd[2] = 900; // not open
-	ck_assert_int_eq(run_program(&f, "true"), -EBADF);
+	ck_assert_int_eq(spawnkit_program(&f, "true"), -EBADF);
 	ck_assert_int_eq(f.step, SPAWN_SETUP);
-	fix_release(&f);
+	spawnkit_release(&f);
 }
 END_TEST
 
 START_TEST(a_terminal_becomes_the_controlling_one)
 {
-	struct fix f;
-	fix_init(&f);
+	struct spawnkit f;
+	spawnkit_init(&f);
 	int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
 	ck_assert_int_ge(master, 0);
 	ck_assert(grantpt(master) == 0 && unlockpt(master) == 0);
 	f.spec.fd[0] = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
 	ck_assert_int_ge(f.spec.fd[0], 0);
 	f.spec.controlling_tty = true;
-	ck_assert_int_eq(run_shell(&f, ": </dev/tty && echo yes"), 0);
+	ck_assert_int_eq(spawnkit_shell(&f, ": </dev/tty && echo yes"), 0);
 	ck_assert_str_eq(f.out, "yes\n");
 	close(f.spec.fd[0]);
 	close(master);
-	fix_release(&f);
+	spawnkit_release(&f);
 }
 END_TEST
 
 START_TEST(without_descriptors_nothing_runs)
 {
-	struct fix f;
+	struct spawnkit f;
 	int held[1024], n = 0, pidfd;
 	pid_t pid;
-	fix_init(&f);
+	spawnkit_init(&f);
 	struct rlimit few = f.base.nofile;
 	few.rlim_cur = 64;
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
@@ -392,31 +272,36 @@ START_TEST(without_descriptors_nothing_runs)
 	ck_assert_int_eq(rc, -EMFILE);
 	ck_assert_int_eq(f.step, SPAWN_PREPARE);
 	ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
-	ck_assert_int_eq(access(in_dir(&f, "d/made"), F_OK), -1);
-	close(held[--n]); // one is enough
-	ck_assert_int_eq(spawn_run(&f.base, &f.spec, &pid, &pidfd, &f.step), 0);
+	ck_assert_int_eq(access(spawnkit_path(&f, "d/made"), F_OK), -1);
+	// One for the command, and up to three more as long as it starts.
+	int more = 0;
+	while ((rc = spawn_run(&f.base, &f.spec, &pid, &pidfd, &f.step)) == -EMFILE && more++ < 4) {
+		ck_assert_int_eq(access(spawnkit_path(&f, "d/made"), F_OK), -1);
+		close(held[--n]);
+	}
+	ck_assert_int_eq(rc, 0);
 	ck_assert_int_eq(waitpid(pid, &f.status, 0), pid);
 	ck_assert_int_eq(f.status, 0);
 	close(pidfd);
 	while (n > 0)
 		close(held[--n]);
-	ck_assert_int_eq(access(in_dir(&f, "d/made"), F_OK), 0);
-	fix_release(&f);
+	ck_assert_int_eq(access(spawnkit_path(&f, "d/made"), F_OK), 0);
+	spawnkit_release(&f);
 }
 END_TEST
 
 START_TEST(failures_leave_nothing)
 {
-	struct fix f;
-	fix_init(&f);
-	size_t before = open_fds();
+	struct spawnkit f;
+	spawnkit_init(&f);
+	size_t before = spawnkit_fds();
 	for (int i = 0; i < 500; i++) {
 		f.spec.cwd = i % 2 ? "/" : "/no/such/directory";
-		ck_assert_int_eq(run_program(&f, "/no/such/program"), -ENOENT);
+		ck_assert_int_eq(spawnkit_program(&f, "/no/such/program"), -ENOENT);
 		ck_assert_int_eq(f.step, i % 2 ? SPAWN_EXEC : SPAWN_CWD);
 	}
-	ck_assert_uint_eq(open_fds(), before);
-	fix_release(&f);
+	ck_assert_uint_eq(spawnkit_fds(), before);
+	spawnkit_release(&f);
 }
 END_TEST
 
@@ -424,62 +309,62 @@ START_TEST(another_user)
 {
 	gid_t groups[] = {NOBODY, 4242};
 	struct user nobody = {.uid = NOBODY, .gid = NOBODY, .groups = groups, .group_count = 2};
-	struct fix f;
+	struct spawnkit f;
 	if (geteuid() != 0)
 		return; // only root may
-	fix_init(&f);
+	spawnkit_init(&f);
 	f.spec.user = &nobody;
-	ck_assert_int_eq(run_shell(&f, "id -u; id -ru; id -g; id -G; cat /proc/self/oom_score_adj"), 0);
+	ck_assert_int_eq(spawnkit_shell(&f, "id -u; id -ru; id -g; id -G; cat /proc/self/oom_score_adj"), 0);
 	ck_assert_str_eq(f.out, "65534\n65534\n65534\n65534 4242\n100\n");
 	put_dir(&f, "locked", 0700);
 	f.spec.cwd = f.path;
-	ck_assert_int_eq(run_program(&f, "true"), -EACCES);
+	ck_assert_int_eq(spawnkit_program(&f, "true"), -EACCES);
 	ck_assert_int_eq(f.step, SPAWN_CWD);
 	f.spec.cwd = f.dir;
 	// What root alone may run is no match for somebody else.
 	put_dir(&f, "a", 0755);
 	put_dir(&f, "b", 0755);
-	put_file(&f, "a/prog", "#!/bin/sh\necho a\n", 0700);
+	spawnkit_file(&f, "a/prog", "#!/bin/sh\necho a\n", 0700);
 	check_path(&f, "@/locked:@/a", "", -EACCES);
-	put_file(&f, "b/prog", "#!/bin/sh\necho b\n", 0755);
+	spawnkit_file(&f, "b/prog", "#!/bin/sh\necho b\n", 0755);
 	check_path(&f, "@/locked:@/a:@/b", "b\n", 0);
 	gid_t *many = calloc(70000, sizeof *many);
 	ck_assert_ptr_nonnull(many);
 	nobody.groups = many;
 	nobody.group_count = 70000;
-	ck_assert_int_eq(run_program(&f, "true"), -EINVAL);
+	ck_assert_int_eq(spawnkit_program(&f, "true"), -EINVAL);
 	ck_assert_int_eq(f.step, SPAWN_USER);
 	free(many);
-	fix_release(&f);
+	spawnkit_release(&f);
 }
 END_TEST
 
 START_TEST(who_is_not_root_stays_who_it_is)
 {
 	struct user root = {.uid = 0, .gid = 0}, own = {.uid = NOBODY, .gid = NOBODY};
-	struct fix f;
+	struct spawnkit f;
 	if (geteuid() == 0)
 		ck_assert(setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
 	else
 		own.uid = geteuid();
-	fix_init(&f);
+	spawnkit_init(&f);
 	f.spec.user = &root;
-	ck_assert_int_eq(run_program(&f, "true"), -EPERM);
+	ck_assert_int_eq(spawnkit_program(&f, "true"), -EPERM);
 	ck_assert_int_eq(f.step, SPAWN_USER);
 	f.spec.user = &own;
-	ck_assert_int_eq(run_program(&f, "true"), 0);
+	ck_assert_int_eq(spawnkit_program(&f, "true"), 0);
 	ck_assert_int_eq(f.status, 0);
-	fix_release(&f);
+	spawnkit_release(&f);
 }
 END_TEST
 
 // What the child says goes to its output here.
-static void assert_said(struct fix *f, const char *program, int code, const char *why)
+static void assert_said(struct spawnkit *f, const char *program, int code, const char *why)
 {
 	char text[400];
 	f->spec.like_shell = f->spec.even_priority = true;
 	f->argv[1] = "a";
-	int rc = run_program(f, program);
+	int rc = spawnkit_program(f, program);
 	ck_assert_msg(rc == 0, "%s: %d", program, rc);
 	ck_assert_msg(WIFEXITED(f->status) && WEXITSTATUS(f->status) == code, "%s: %x", program, (unsigned)f->status);
 	snprintf(text, sizeof text, "'%s': %s\n", program, why ? why : "");
@@ -488,46 +373,46 @@ static void assert_said(struct fix *f, const char *program, int code, const char
 
 START_TEST(like_a_shell_what_cannot_run_is_the_commands_own_end)
 {
-	struct fix f;
-	fix_init(&f);
+	struct spawnkit f;
+	spawnkit_init(&f);
 	assert_said(&f, "no-such-command", 127, "No such file or directory");
 	assert_said(&f, "/no/such/command", 127, "No such file or directory");
 	assert_said(&f, "", 127, "No such file or directory");
 	assert_said(&f, "/", 126, "Permission denied");
-	put_file(&f, "plain", "exit 3\n", 0644);
-	assert_said(&f, in_dir(&f, "plain"), 126, "Permission denied");
-	put_file(&f, "bad", "#!/nope/sh\n", 0755);
-	assert_said(&f, in_dir(&f, "bad"), 127, "No such file or directory");
-	put_file(&f, "empty", "", 0755);
-	assert_said(&f, in_dir(&f, "empty"), 0, NULL);
-	put_file(&f, "script", "echo $0 $1; exit 5\n", 0755);
-	assert_said(&f, in_dir(&f, "script"), 5, NULL);
+	spawnkit_file(&f, "plain", "exit 3\n", 0644);
+	assert_said(&f, spawnkit_path(&f, "plain"), 126, "Permission denied");
+	spawnkit_file(&f, "bad", "#!/nope/sh\n", 0755);
+	assert_said(&f, spawnkit_path(&f, "bad"), 127, "No such file or directory");
+	spawnkit_file(&f, "empty", "", 0755);
+	assert_said(&f, spawnkit_path(&f, "empty"), 0, NULL);
+	spawnkit_file(&f, "script", "echo $0 $1; exit 5\n", 0755);
+	assert_said(&f, spawnkit_path(&f, "script"), 5, NULL);
 	snprintf(f.path_line, sizeof f.path_line, "%s a\n", f.path);
 	ck_assert_str_eq(f.out, f.path_line);
-	fix_release(&f);
+	spawnkit_release(&f);
 }
 END_TEST
 
 START_TEST(like_a_shell_but_what_is_too_long_is_told)
 {
-	struct fix f;
+	struct spawnkit f;
 	char *big = malloc(200000);
-	fix_init(&f);
+	spawnkit_init(&f);
 	ck_assert_ptr_nonnull(big);
 	memset(big, 'x', 199999);
 	big[199999] = '\0';
 	f.spec.like_shell = true;
 	f.argv[1] = big;
-	ck_assert_int_eq(run_program(&f, "/bin/true"), -E2BIG);
+	ck_assert_int_eq(spawnkit_program(&f, "/bin/true"), -E2BIG);
 	ck_assert_int_eq(f.step, SPAWN_EXEC);
 	// A program with such a name is not found, and says so in short.
 	f.argv[1] = NULL;
 	big[60000] = '\0';
-	ck_assert_int_eq(run_program(&f, big), 0);
+	ck_assert_int_eq(spawnkit_program(&f, big), 0);
 	ck_assert_int_eq(WEXITSTATUS(f.status), 127);
 	ck_assert_uint_lt(strlen(f.err), 1200);
 	free(big);
-	fix_release(&f);
+	spawnkit_release(&f);
 }
 END_TEST
 

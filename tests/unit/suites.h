@@ -9,10 +9,12 @@
 // clang-format off
 #define UNIT_SUITES(X) \
 	X(buf) \
+	X(daemon_loop) \
 	X(err) \
 	X(http) \
 	X(http_out) \
 	X(text) \
+	X(text_bulk) \
 	X(utf8) \
 	X(json) \
 	X(jsonw) \
@@ -26,6 +28,7 @@
 	X(multipart) \
 	X(io) \
 	X(log) \
+	X(limits) \
 	X(listener) \
 	X(users) \
 	X(config) \
@@ -35,12 +38,17 @@
 	X(env) \
 	X(tree) \
 	X(spawn) \
+	X(spawn_wait) \
+	X(confine) \
 	X(proc) \
 	X(pty) \
 	X(journal) \
 	X(hooks) \
 	X(proc_io) \
 	X(proc_record) \
+	X(cgroup) \
+	X(cgroup_parent) \
+	X(proc_group) \
 	X(proc_store) \
 	X(proc_back) \
 	X(proc_crash) \

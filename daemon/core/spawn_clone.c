@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/core/spawn_clone.h"
+
+#include <errno.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+// clone3's argument as of Linux 5.7, all that is needed here.
+struct request {
+	uint64_t flags;
+	uint64_t pidfd;
+	uint64_t child_tid;
+	uint64_t parent_tid;
+	uint64_t exit_signal;
+	uint64_t stack;
+	uint64_t stack_size;
+	uint64_t tls;
+	uint64_t set_tid;
+	uint64_t set_tid_size;
+	uint64_t cgroup;
+};
+
+#ifndef CLONE_INTO_CGROUP
+#define CLONE_INTO_CGROUP 0x200000000ULL
+#endif
+
+// The child comes back from the call on another stack, where no function of C has a frame: it must not leave these lines but by the call of
+// FN. The result is the kernel's: a pid or a negative errno.
+#if defined(__x86_64__) && !defined(__ILP32__)
+static long call(const struct request *request, void (*fn)(void *arg), void *arg)
+{
+	register void (*to)(void *) __asm__("r8") = fn;
+	register void *with __asm__("r9") = arg;
+	long result;
+	__asm__ volatile("syscall\n\t"
+			 "testq %%rax, %%rax\n\t"
+			 "jnz 1f\n\t"
+			 "xorl %%ebp, %%ebp\n\t"
+			 "movq %%r9, %%rdi\n\t"
+			 "callq *%%r8\n\t"
+			 "hlt\n"
+			 "1:"
+			 : "=a"(result)
+			 : "a"((long)SYS_clone3), "D"(request), "S"(sizeof *request), "r"(to), "r"(with)
+			 : "rcx", "r11", "cc", "memory");
+	return result;
+}
+#elif defined(__aarch64__) && !defined(__ILP32__)
+static long call(const struct request *request, void (*fn)(void *arg), void *arg)
+{
+	register long result __asm__("x0") = (long)request;
+	register size_t size __asm__("x1") = sizeof *request;
+	register void (*to)(void *) __asm__("x2") = fn;
+	register void *with __asm__("x3") = arg;
+	register long number __asm__("x8") = SYS_clone3;
+	__asm__ volatile("svc #0\n\t"
+			 "cbnz x0, 1f\n\t"
+			 "mov x29, xzr\n\t"
+			 "mov x0, x3\n\t"
+			 "blr x2\n\t"
+			 "brk #0\n"
+			 "1:"
+			 : "+r"(result)
+			 : "r"(size), "r"(to), "r"(with), "r"(number)
+			 : "cc", "memory");
+	return result;
+}
+#elif defined(__riscv) && __riscv_xlen == 64
+static long call(const struct request *request, void (*fn)(void *arg), void *arg)
+{
+	register long result __asm__("a0") = (long)request;
+	register size_t size __asm__("a1") = sizeof *request;
+	register void (*to)(void *) __asm__("a2") = fn;
+	register void *with __asm__("a3") = arg;
+	register long number __asm__("a7") = SYS_clone3;
+	__asm__ volatile("ecall\n\t"
+			 "bnez a0, 1f\n\t"
+			 "mv s0, zero\n\t"
+			 "mv a0, a3\n\t"
+			 "jalr a2\n\t"
+			 "ebreak\n"
+			 "1:"
+			 : "+r"(result)
+			 : "r"(size), "r"(to), "r"(with), "r"(number)
+			 : "memory");
+	return result;
+}
+#else
+static long call(const struct request *request, void (*fn)(void *arg), void *arg)
+{
+	(void)request, (void)fn, (void)arg;
+	return -ENOSYS;
+}
+#endif
+
+// What clone wants, and what the other way to make a child does.
+struct entry {
+	void (*fn)(void *arg);
+	void *arg;
+};
+
+static int enter(void *arg)
+{
+	struct entry *e = arg;
+	e->fn(e->arg);
+	_exit(127);
+}
+
+// Kernels and containers without clone3. The entry is at the end of the child's memory: the caller of this may be gone before the child.
+static long call_clone(char *stack, size_t size, void (*fn)(void *arg), void *arg, int *pidfd)
+{
+	size -= (sizeof(struct entry) + 15) / 16 * 16;
+	struct entry *e = (struct entry *)(void *)(stack + size);
+	*e = (struct entry){fn, arg};
+	int pid = clone(enter, stack + size, CLONE_VM | CLONE_PIDFD | SIGCHLD, e, pidfd);
+	return pid < 0 ? -errno : pid;
+}
+
+pid_t spawn_clone(
+	void *stack, size_t size, void (*fn)(void *arg), void *arg, int group, volatile bool *join, int *pidfd)
+{
+	struct request request = {
+		.flags = CLONE_VM | CLONE_PIDFD | (group < 0 ? 0 : CLONE_INTO_CGROUP),
+		.pidfd = (uintptr_t)pidfd,
+		.exit_signal = SIGCHLD,
+		.stack = (uintptr_t)stack,
+		.stack_size = size,
+		.cgroup = group < 0 ? 0 : (uint64_t)group,
+	};
+	*pidfd = -1;
+	*join = false;
+	long pid = call(&request, fn, arg);
+	// None, forbidden, or (of two kinds) too old to know of groups: then without.
+	if (pid == -ENOSYS || pid == -EPERM || (group >= 0 && (pid == -EINVAL || pid == -E2BIG))) {
+		*join = group >= 0;
+		pid = call_clone(stack, size, fn, arg, pidfd);
+	}
+	return (pid_t)pid;
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the two halves of spawn share.
+#ifndef CELLD_CORE_SPAWN_PRIV_H
+#define CELLD_CORE_SPAWN_PRIV_H
+
+#include "daemon/core/spawn.h"
+#include "daemon/limits.h"
+
+#include <limits.h>
+
+// What the child half needs, all of it prepared; and where it reports, in memory that both have.
+struct child {
+	const struct spawn_base *base;
+	const struct spawn_spec *spec;
+	const char *dirs; // PATH of the child; NULL: the program is a path itself
+	char **sh;        // like_shell: argv for /bin/sh, its second one still to be set
+	int alive;        // closes when the child no more needs this memory: it has run the program, or ended
+	bool switch_user;
+	struct limits limits;
+	volatile bool join; // it has to go into its control group itself
+	volatile enum spawn_step step;
+	volatile int err;
+	char path[PATH_MAX]; // for one candidate
+};
+
+// ARG is the struct child. Only async-signal-safe calls, and nothing of the parent's memory is changed but struct child and errno, which is
+// one for both: until the child is gone the parent makes only calls whose errno it need not know.
+_Noreturn void spawn_child(void *arg);
+
+#endif

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/daemon_loop.h"
+
+#include "daemon/log.h"
+
+#include <errno.h>
+#include <ev.h>
+#include <malloc.h>
+#include <stdalign.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+// Memory of last resort for libev's few arrays, which only ever grow, by doubling. Untouched, it costs nothing.
+#define RESERVE ((size_t)1024 * 1024)
+
+// One of its pieces.
+struct piece {
+	alignas(max_align_t) size_t size;
+};
+
+static struct {
+	alignas(max_align_t) unsigned char bytes[RESERVE];
+	size_t used;
+} reserve;
+static ev_async wake;
+
+static bool is_reserve(const void *p)
+{
+	const unsigned char *at = p;
+	return at >= reserve.bytes && at < reserve.bytes + RESERVE;
+}
+
+static size_t size_of(void *p)
+{
+	if (is_reserve(p))
+		return ((struct piece *)p - 1)->size;
+	return p ? malloc_usable_size(p) : 0;
+}
+
+static void *from_reserve(size_t n)
+{
+	size_t whole =
+		(sizeof(struct piece) + n + sizeof(struct piece) - 1) / sizeof(struct piece) * sizeof(struct piece);
+	if (whole > RESERVE - reserve.used)
+		return NULL;
+	struct piece *piece = (struct piece *)(reserve.bytes + reserve.used);
+	reserve.used += whole;
+	piece->size = n;
+	return piece + 1;
+}
+
+// libev's realloc; it aborts if it gets nothing.
+static void *allocate(void *p, long size) EV_NOEXCEPT
+{
+	size_t n = (size_t)size, old = size_of(p);
+	bool ours = is_reserve(p);
+	if (n == 0) {
+		free(ours ? NULL : p);
+		return NULL;
+	}
+	void *more = ours ? malloc(n) : realloc(p, n);
+	if (more && !ours)
+		return more;
+	if (!more)
+		more = from_reserve(n);
+	if (more && p)
+		memcpy(more, p, old < n ? old : n);
+	if (more && !ours)
+		free(p);
+	return more;
+}
+
+// It asks again until it has its descriptor, having closed the one before: there will be one again.
+static void on_error(const char *what) EV_NOEXCEPT
+{
+	static const struct timespec pause = {.tv_nsec = 1000000};
+	bool passes = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+	if (passes && strstr(what, "create")) {
+		nanosleep(&pause, NULL);
+		return;
+	}
+	log_error("loop", "%s: %s", what, strerror(errno));
+	abort();
+}
+
+// Events that libev makes itself, of a descriptor that the kernel had no memory to watch, do not keep it from sleeping.
+static void on_sleep(struct ev_loop *loop) EV_NOEXCEPT
+{
+	if (ev_pending_count(loop))
+		ev_async_send(loop, &wake);
+}
+
+static void on_slept(struct ev_loop *loop) EV_NOEXCEPT
+{
+	(void)loop;
+}
+
+static void on_wake(struct ev_loop *loop, ev_async *w, int revents)
+{
+	(void)loop, (void)w, (void)revents;
+}
+
+struct ev_loop *loop_new(void)
+{
+	ev_set_allocator(allocate);
+	ev_set_syserr_cb(on_error);
+	struct ev_loop *loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOENV);
+	if (!loop)
+		return NULL;
+	ev_async_init(&wake, on_wake);
+	ev_async_start(loop, &wake);
+	ev_set_loop_release_cb(loop, on_sleep, on_slept);
+	return loop;
+}
+
+void loop_free(struct ev_loop *loop)
+{
+	if (!loop)
+		return;
+	ev_async_stop(loop, &wake);
+	ev_loop_destroy(loop);
+}

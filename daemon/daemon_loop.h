@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// daemon_loop: the event loop, made to live through want of memory and of descriptors, where libev by itself ends the process or sleeps on
+// its own events. One in a process: libev asks without saying for whom.
+#ifndef CELLD_DAEMON_DAEMON_LOOP_H
+#define CELLD_DAEMON_DAEMON_LOOP_H
+
+struct ev_loop;
+
+// NULL when out of memory. Freed by loop_free; NULL is allowed.
+struct ev_loop *loop_new(void);
+void loop_free(struct ev_loop *loop);
+
+#endif
