@@ -137,6 +137,7 @@ struct holding {
 	bool sanitized; // memory is only told
 	bool killed;    // temporary files are only told: a kill may leave them (README)
 	long fds, init_fds, rss, init_rss, zombies, processes, watches, temps;
+	long spare; // KiB of memory that the daemon may keep besides
 };
 void holding_take(struct holding *h, const struct sandbox *box, const char *workspace);
 // Waits until the sandbox holds no more than BASE (NULL: until it is quiet); false at the deadline. H is the last look.
