@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh UNIT-TESTS FUZZ-TESTS INTEGRATION-TESTS: run all ("-": not those; integration also with celld as a real PID 1, when root), sum what
 # Check reports and print the sum last, in Check's words. Fails if anything failed, or if a suite checked nothing.
+# PID1_SUITES: a pattern, for those whose integration tests run a second time with celld as PID 1 (all).
 # Suites run JOBS at a time, for most of them wait more than they work; CK_RUN_SUITE=name runs that one alone.
 set -u
 
@@ -36,7 +37,7 @@ SUITE
 
 run() { # run TITLE PROGRAM
 	echo "== $1"
-	names=$("$2" --list | grep -x "${CK_RUN_SUITE:-.*}") || return 0
+	names=$("$2" --list | grep -x "${CK_RUN_SUITE:-.*}" | grep -Ex "${3:-.*}") || return 0
 	mkdir -p "$tmp/out"
 	echo "$names" | xargs -P "$jobs" -I{} sh "$tmp/suite" "$2" {} "$tmp/out" | grep --line-buffered -v '^counts '
 	set -- $(cat "$tmp"/out/*.done | awk '
@@ -56,7 +57,7 @@ elif ! unshare --pid --fork --mount-proc true 2>"$tmp/unshare"; then
 	echo "== integration tests as PID 1: left out, $(cat "$tmp/unshare")"
 else
 	CELLD_TEST_PID1=1
-	run "integration tests, celld as PID 1" "$integration"
+	run "integration tests, celld as PID 1" "$integration" "${PID1_SUITES:-.*}"
 fi
 
 passed=$((checks - failures - errors))
