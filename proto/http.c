@@ -94,7 +94,8 @@ static enum http_event fail_llhttp(struct http *h, llhttp_errno_t rc)
 		status = 501;
 	else if (rc == HPE_INVALID_VERSION)
 		status = 505;
-	else if (rc == HPE_CB_CHUNK_HEADER || (rc == HPE_INVALID_CONTENT_LENGTH && strstr(reason, "overflow")))
+	else if (rc == HPE_CB_CHUNK_HEADER || (rc == HPE_INVALID_CONTENT_LENGTH && !h->in_body &&
+						      strstr(reason, "overflow"))) // no trailer has a length
 		status = 413;
 	return fail(h, status, reason);
 }
