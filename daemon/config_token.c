@@ -8,10 +8,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-// The token file into OUT, empty if it is and may be. Its final newline is not part of the token. 0 or negative errno.
-static int read_token(const struct config *c, char out[VALUE_TOKEN_MAX + 3])
+// The token file into OUT, empty if it is and may be; NOW: without a wait for anybody. Its final newline is not part of the token. 0 or negative errno.
+static int read_token(const struct config *c, bool now, char out[VALUE_TOKEN_MAX + 3])
 {
-	ssize_t n = io_read_file(c->token_file, out, VALUE_TOKEN_MAX + 3); // room for CR, LF and the NUL
+	const size_t room = VALUE_TOKEN_MAX + 3; // CR, LF and the NUL
+	ssize_t n = now ? io_read_file_now(c->token_file, out, room) : io_read_file(c->token_file, out, room);
 	if (n < 0)
 		return (int)n;
 	if (n > 0 && out[n - 1] == '\n')
@@ -61,7 +62,7 @@ enum config_action config_load_token(struct config_load *l)
 		l->status = 2;
 		return CONFIG_EXIT;
 	}
-	int rc = read_token(c, token);
+	int rc = read_token(c, false, token);
 	c->file_token = rc == 0 ? malloc(VALUE_TOKEN_MAX + 1) : NULL;
 	if (c->file_token) {
 		put_file_token(c, token);
@@ -88,7 +89,7 @@ int config_reload_token(struct config *c)
 		return -errno;
 	if (!S_ISREG(st.st_mode))
 		return -ESPIPE;
-	int rc = read_token(c, token);
+	int rc = read_token(c, true, token);
 	if (rc == 0)
 		put_file_token(c, token);
 	explicit_bzero(token, sizeof(token));

@@ -226,13 +226,15 @@ static void on_signal(struct ev_loop *loop, ev_signal *w, int revents)
 		procs_resumed(d->procs);
 		break;
 	case SIGHUP:
+		if (!d->spec->config->token_file)
+			break;
 		rc = config_reload_token(d->spec->config);
 		if (rc == 0)
 			rc = control_reloaded(d->envd.control);
 		if (rc < 0)
 			log_error("token_reload", "%s: %s", d->spec->config->token_file, strerror(-rc));
 		else
-			log_info("token_reload", "%s", d->spec->config->token_file ? "done" : "no token file");
+			log_info("token_reload", "%s", "done");
 		break;
 	case SIGUSR2:
 		rc = upgrade(d);

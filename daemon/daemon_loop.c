@@ -15,6 +15,9 @@
 
 // Memory of last resort for libev's few arrays, which only ever grow, by doubling. Untouched, it costs nothing.
 #define RESERVE ((size_t)1024 * 1024)
+// Seconds until what could not be watched is looked at again.
+#define AGAIN 0.01
+#define REFS_MAX 1000000000
 
 // One of its pieces.
 struct piece {
@@ -26,6 +29,10 @@ static struct {
 	size_t used;
 } reserve;
 static ev_async wake;
+static ev_timer again;
+static ev_fork anew;
+static bool failing; // since the timer was last due
+static int refs;
 
 static bool is_reserve(const void *p)
 {
@@ -86,11 +93,43 @@ static void on_error(const char *what) EV_NOEXCEPT
 	abort();
 }
 
-// Events that libev makes itself, of a descriptor that the kernel had no memory to watch, do not keep it from sleeping.
+static void on_again(struct ev_loop *loop, ev_timer *w, int revents)
+{
+	(void)revents;
+	if (!failing)
+		ev_timer_stop(loop, w);
+	failing = false;
+}
+
+// Everything is about to be watched anew, and what wakes the loop may be what cannot be: it is not to sleep long.
+static void on_anew(struct ev_loop *loop, ev_fork *w, int revents)
+{
+	(void)w, (void)revents;
+	failing = true;
+	if (!ev_is_active(&again))
+		ev_timer_again(loop, &again);
+}
+
+// Nothing is pending here but what libev made itself: the errors of watchers that the kernel had no memory for. They do not keep libev from
+// sleeping, so it is woken: at once the first time, then at the latest by the timer, for as long as there are any. (They try again in
+// each turn, so woken at once they would spin.)
 static void on_sleep(struct ev_loop *loop) EV_NOEXCEPT
 {
-	if (ev_pending_count(loop))
-		ev_async_send(loop, &wake);
+	if (!ev_pending_count(loop))
+		return;
+	// If libev's own pipe is one of them it would stay unwatched, and the next signal end the process by an assertion: its start mends it.
+	// libev then counts one watcher less, and must not think that it has none.
+	ev_async_stop(loop, &wake);
+	ev_async_start(loop, &wake);
+	if (refs < REFS_MAX) {
+		ev_ref(loop);
+		refs++;
+	}
+	failing = true;
+	if (ev_is_active(&again))
+		return;
+	ev_timer_again(loop, &again);
+	ev_async_send(loop, &wake);
 }
 
 static void on_slept(struct ev_loop *loop) EV_NOEXCEPT
@@ -112,6 +151,11 @@ struct ev_loop *loop_new(void)
 		return NULL;
 	ev_async_init(&wake, on_wake);
 	ev_async_start(loop, &wake);
+	ev_timer_init(&again, on_again, 0., AGAIN);
+	ev_fork_init(&anew, on_anew);
+	ev_fork_start(loop, &anew);
+	failing = false;
+	refs = 0;
 	ev_set_loop_release_cb(loop, on_sleep, on_slept);
 	return loop;
 }
@@ -121,5 +165,7 @@ void loop_free(struct ev_loop *loop)
 	if (!loop)
 		return;
 	ev_async_stop(loop, &wake);
+	ev_timer_stop(loop, &again);
+	ev_fork_stop(loop, &anew);
 	ev_loop_destroy(loop);
 }

@@ -126,11 +126,11 @@ static int open_file(const char *path, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-ssize_t io_read_file(const char *path, char *p, size_t n)
+static ssize_t read_file(const char *path, int flags, char *p, size_t n)
 {
 	if (n == 0)
 		return -EINVAL;
-	int fd = open_file(path, O_RDONLY);
+	int fd = open_file(path, O_RDONLY | flags);
 	if (fd < 0)
 		return fd;
 	size_t len = 0;
@@ -146,6 +146,16 @@ ssize_t io_read_file(const char *path, char *p, size_t n)
 	io_close(&fd);
 	p[len < n ? len : n - 1] = '\0';
 	return got < 0 ? got : (ssize_t)len;
+}
+
+ssize_t io_read_file(const char *path, char *p, size_t n)
+{
+	return read_file(path, 0, p, n);
+}
+
+ssize_t io_read_file_now(const char *path, char *p, size_t n)
+{
+	return read_file(path, O_NONBLOCK, p, n);
 }
 
 int io_write_file(const char *path, const char *text)

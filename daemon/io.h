@@ -43,6 +43,8 @@ void io_close(int *fd);
 ssize_t io_pending(int fd);
 // Reads a small file whole (a /proc or token file), NUL-terminated: bytes read, at most N-1 (-EFBIG if there is more).
 ssize_t io_read_file(const char *path, char *p, size_t n);
+// The same, but -EAGAIN rather than a wait for whoever has a lease on the file, or writes to a pipe.
+ssize_t io_read_file_now(const char *path, char *p, size_t n);
 // Writes a short text to an existing file (/proc settings). 0 or negative errno.
 int io_write_file(const char *path, const char *text);
 // Raises the soft limit of RESOURCE (RLIMIT_*) to the hard one for a while; returns what it was, for the other.

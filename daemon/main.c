@@ -296,6 +296,24 @@ static void say_confine(const struct start *st)
 			"confinement needs a token, or unix: sockets");
 }
 
+// Options that only --confine uses.
+static void warn_idle(const struct config *c)
+{
+	const struct {
+		const char *name;
+		size_t count;
+	} all[] = {{"--keep-cap", c->keep_caps_count}, {"--allow-syscall", c->allow_calls_count},
+		{"--writable", c->writable_count}, {"--read-only", c->readable_count}};
+	char names[64] = "";
+	size_t n = 0;
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		if (all[i].count)
+			n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", all[i].name);
+	}
+	if (n)
+		log_warn("confine", "%s have no effect without --confine", names);
+}
+
 // One that follows another binary does not ask anew whether what is required is there: it was.
 static int make_confine(struct start *st, bool resumed)
 {
@@ -313,8 +331,10 @@ static int make_confine(struct start *st, bool resumed)
 		.workspace = c->workspace,
 	};
 	char why[PATH_MAX + 64];
-	if (c->confine == CONFIG_CONFINE_OFF)
+	if (c->confine == CONFIG_CONFINE_OFF) {
+		warn_idle(c);
 		return 0;
+	}
 	int rc = confine_new(&st->confine, &spec, why, sizeof why);
 	if (rc < 0) {
 		log_plain("celld: --confine %s: %s", c->confine == CONFIG_CONFINE_ON ? "on" : "require", why);

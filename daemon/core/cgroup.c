@@ -2,7 +2,7 @@
 // Groups are idle (nothing in them, at no limit), taken, or waiting: released while something is in them still, which nobody tells us the end of, so
 // some of those are looked at whenever a group is taken or released. An idle one has no descriptor open.
 //
-// One that was killed is never taken again: kernels of 2025 compare how often a group was killed with how often that of the parent was, to find a kill that
+// One in which a start has failed is not taken again, nor one that commands have frozen or put groups into. One that was killed never is either: kernels of 2025 compare how often a group was killed with how often that of the parent was, to find a kill that
 // raced with a fork, and end whoever is born into another group than its parent's if the two differ.
 #include "daemon/core/cgroup_priv.h"
 
@@ -49,11 +49,22 @@ static long long value_of(const char *text, const char *key)
 	return -1;
 }
 
-static int populated(const struct cgroup *c)
+// 1: something lives in it. An empty one that is frozen is spent: who is born there would not come to run.
+static int populated(struct cgroup *c)
 {
 	char text[128];
 	int rc = cgroup_read(c->all->dir, within(c, "cgroup.events").s, text, sizeof text);
+	if (rc == 0)
+		c->spent |= value_of(text, "frozen") > 0;
 	return rc < 0 ? rc : value_of(text, "populated") != 0;
+}
+
+// Commands that may write there can make groups of their own, and a controller handed down to those keeps processes out of this one. (A file system that
+// counts no directories says 1.)
+static bool has_children(const struct cgroup *c)
+{
+	struct stat st;
+	return fstatat(c->all->dir, within(c, "").s, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_nlink > 2;
 }
 
 bool cgroup_oom(const struct cgroup *c)
@@ -145,7 +156,7 @@ static int open_group(struct cgroup *c)
 // One in which the kernel has killed for memory would say so again, to the next one's end.
 static bool reusable(struct cgroup *c)
 {
-	if (c->spent || c->all->idle_count >= CGROUP_IDLE_MAX || cgroup_oom(c))
+	if (c->spent || c->all->idle_count >= CGROUP_IDLE_MAX || cgroup_oom(c) || has_children(c))
 		return false;
 	return !c->bounded || ((c->fd >= 0 || open_group(c) == 0) && lift(c) == 0);
 }

@@ -53,7 +53,7 @@ int cgroup_fd(const struct cgroup *c);
 int cgroup_kill(struct cgroup *c);
 // True if the kernel has killed in it for want of memory since it was taken.
 bool cgroup_oom(const struct cgroup *c);
-// It is not taken again: somebody may have killed it (see cgroup.c).
+// It is not taken again: somebody may have killed it, or nothing starts in it (see cgroup.c).
 void cgroup_spend(struct cgroup *c);
 // No more needed: it can be taken again as soon as nothing is in it. Accepts NULL.
 void cgroup_release(struct cgroup *c);

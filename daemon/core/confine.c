@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 // --- the lists ---
@@ -40,6 +41,12 @@ static void list_release(struct confine_list *l)
 	free(l->at);
 }
 
+static void list_clear(struct confine_list *l)
+{
+	list_release(l);
+	*l = (struct confine_list){0};
+}
+
 static const char *const *list_or_none(const struct confine_list *l)
 {
 	static const char *const none[] = {NULL};
@@ -53,6 +60,89 @@ int confine_why(char *why, size_t n, int rc, const char *format, ...)
 	vsnprintf(why, n, format, args);
 	va_end(args);
 	return rc;
+}
+
+// --- tried ---
+
+enum part { PRIVILEGES, CAPS, LANDLOCK, SECCOMP, PARTS };
+
+// No new privileges come first, as without them neither Landlock nor seccomp is to be had by everybody.
+static int enter_part(const struct confine *c, enum part part)
+{
+	int rc = 0;
+	switch (part) {
+	case PRIVILEGES:
+		rc = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -errno : 0;
+		break;
+	case CAPS:
+		rc = confine_caps_trim(c);
+		break;
+	case LANDLOCK:
+		if (c->ruleset >= 0 && syscall(SYS_landlock_restrict_self, c->ruleset, 0) < 0)
+			rc = -errno;
+		break;
+	default:
+		if (c->filter.len && syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &c->filter) < 0)
+			rc = -errno;
+	}
+	return rc;
+}
+
+static _Noreturn void try_and_exit(const struct confine *c, enum part part)
+{
+	int rc = part == CAPS ? confine_child_caps(c) : enter_part(c, PRIVILEGES);
+	if (rc == 0)
+		rc = enter_part(c, part);
+	_exit(-rc); // an errno fits
+}
+
+// What a child would get from that part: 0, negative errno, or 1 if there can be no child now.
+static int try_part(const struct confine *c, enum part part)
+{
+	int status = 0;
+	pid_t pid = fork();
+	if (pid == 0)
+		try_and_exit(c, part);
+	if (pid < 0)
+		return 1;
+	if (IO_AGAIN(waitpid(pid, &status, 0)) < 0)
+		return -errno;
+	return WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
+}
+
+static int leave_out(struct confine *c, enum part part, int rc)
+{
+	static const char *const names[] = {[CAPS] = "capabilities", [LANDLOCK] = "landlock", [SECCOMP] = "seccomp"};
+	if (part == CAPS) {
+		c->keep = c->state.caps = ~(uint64_t)0;
+		c->drop = 0;
+	} else if (part == LANDLOCK) {
+		io_close(&c->ruleset);
+		c->state.landlock = 0;
+		list_clear(&c->writable);
+		list_clear(&c->readable);
+	} else {
+		free(c->filter.filter);
+		c->filter = (struct sock_fprog){0};
+		c->state.seccomp = false;
+		list_clear(&c->denied);
+	}
+	return confine_add(&c->missing, "%s: %s", names[part], strerror(-rc));
+}
+
+// A kernel that has it all may still be kept from giving it, by a container's own filter for one: then every start would fail.
+static int try_all(struct confine *c, bool require, char *why, size_t n)
+{
+	for (enum part part = PRIVILEGES; part < PARTS; part++) {
+		int rc = try_part(c, part);
+		if (rc > 0)
+			return require ? confine_why(why, n, -EAGAIN, "no process to try it in") : 0;
+		if (rc < 0 && part == PRIVILEGES)
+			return confine_why(why, n, rc, "no new privileges: %s", strerror(-rc));
+		if (rc < 0 && leave_out(c, part, rc) < 0)
+			return -ENOMEM;
+	}
+	return 0;
 }
 
 // --- made and freed ---
@@ -71,6 +161,8 @@ int confine_new(struct confine **out, const struct confine_spec *spec, char *why
 		rc = confine_landlock_init(c, spec, why, n);
 	if (rc == 0)
 		rc = confine_seccomp_init(c, spec, why, n);
+	if (rc == 0)
+		rc = try_all(c, spec->require, why, n);
 	if (rc == 0 && spec->require && c->missing.count)
 		rc = confine_why(why, n, -EOPNOTSUPP, "%s", c->missing.at[0]);
 	if (rc < 0) {
@@ -107,19 +199,10 @@ const struct confine_state *confine_state(const struct confine *c)
 
 int confine_child_enter(const struct confine *c)
 {
-	if (!c)
-		return 0;
-	// First, as without it neither of the last two is to be had by everybody.
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-		return -errno;
-	int rc = confine_caps_trim(c);
-	if (rc < 0)
-		return rc;
-	if (c->ruleset >= 0 && syscall(SYS_landlock_restrict_self, c->ruleset, 0) < 0)
-		return -errno;
-	if (c->filter.len && syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &c->filter) < 0)
-		return -errno;
-	return 0;
+	int rc = 0;
+	for (enum part part = PRIVILEGES; c && part < PARTS && rc == 0; part++)
+		rc = enter_part(c, part);
+	return rc;
 }
 
 int confine_hide_self(void)

@@ -3,6 +3,8 @@
 #include "daemon/io.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/ioprio.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <seccomp.h>
@@ -10,6 +12,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -50,7 +53,31 @@ static const struct partly {
 		"unshare: new namespaces"},
 	{"ioctl", 1, LOW_BITS, TIOCSTI, "ioctl: TIOCSTI"},
 	{"ioctl", 1, LOW_BITS, TIOCLINUX, "ioctl: TIOCLINUX"},
+	// It makes whoever opens or runs the file wait, celld too.
+	{"fcntl", 1, LOW_BITS, F_SETLEASE, "fcntl: F_SETLEASE"},
+	{"fcntl64", 1, LOW_BITS, F_SETLEASE, "fcntl64: F_SETLEASE"},
 };
+
+// Refused for celld itself only: threads and children of a command are numbers as well.
+static const struct aimed {
+	const char *name;
+	unsigned argument;  // which of them is the process
+	uint64_t everybody; // what the first one is that means all processes of a user; 0: nothing
+} aimed[] = {
+	{"sched_setaffinity", 0, 0},
+	{"sched_setscheduler", 0, 0},
+	{"sched_setparam", 0, 0},
+	{"sched_setattr", 0, 0},
+	{"setpriority", 1, PRIO_USER},
+	{"ioprio_set", 1, IOPRIO_WHO_USER},
+};
+
+// Refused too, but newer than libseccomp may be: the numbers are the same on every machine that add_architectures has.
+static const struct late {
+	const char *name;
+	int number;
+} late[] = {{"open_tree_attr", 467}};
+#define LATE_MAX (sizeof late / sizeof *late)
 
 static bool is_allowed(const struct confine_spec *spec, const char *name)
 {
@@ -64,6 +91,10 @@ static bool is_allowed(const struct confine_spec *spec, const char *name)
 // The number that NAME has somewhere, or __NR_SCMP_ERROR. One that this machine has not is no harm: others of its architectures may.
 static int number_of(const char *name)
 {
+	for (size_t i = 0; i < LATE_MAX; i++) {
+		if (strcmp(late[i].name, name) == 0)
+			return late[i].number;
+	}
 	return seccomp_syscall_resolve_name(name);
 }
 
@@ -80,6 +111,42 @@ static int add_partly(scmp_filter_ctx ctx, const struct partly *p)
 				SCMP_CMP(p->argument, SCMP_CMP_MASKED_EQ, bit, bit));
 	}
 	return rc;
+}
+
+// The init part, which the daemon is made from again, or what there is of celld without one; by a later binary it is the parent.
+static int add_aimed(scmp_filter_ctx ctx, const struct aimed *a)
+{
+	const pid_t own[] = {getpid(), getppid(), getpgrp()};
+	const uint32_t action = SCMP_ACT_ERRNO(EPERM);
+	int number = number_of(a->name), rc = 0;
+	for (size_t i = 0; i < sizeof own / sizeof *own && rc == 0; i++) {
+		if (own[i] > 0) // of another pid namespace: 0, which here is the caller
+			rc = seccomp_rule_add(ctx, action, number, 1,
+				SCMP_CMP(a->argument, SCMP_CMP_MASKED_EQ, LOW_BITS, (scmp_datum_t)own[i]));
+		if (rc == -EEXIST) // two of them are one
+			rc = 0;
+	}
+	if (rc == 0 && a->everybody)
+		rc = seccomp_rule_add(ctx, action, number, 1, SCMP_CMP(0, SCMP_CMP_MASKED_EQ, LOW_BITS, a->everybody));
+	return rc;
+}
+
+static int add_all_aimed(scmp_filter_ctx ctx, struct confine_list *denied, const struct confine_spec *spec)
+{
+	int rc = 0;
+	for (size_t i = 0; i < sizeof aimed / sizeof *aimed && rc == 0; i++) {
+		if (is_allowed(spec, aimed[i].name))
+			continue;
+		rc = add_aimed(ctx, &aimed[i]);
+		if (rc == 0 && denied)
+			rc = confine_add(denied, "%s: celld itself", aimed[i].name);
+	}
+	if (rc < 0 || is_allowed(spec, "prlimit64"))
+		return rc;
+	// Nobody's limits but the caller's own: root could take from celld what it needs, and its next start's with it. They may be read.
+	rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), number_of("prlimit64"), 2, SCMP_CMP(0, SCMP_CMP_NE, 0, 0),
+		SCMP_CMP(2, SCMP_CMP_NE, 0, 0));
+	return rc == 0 && denied ? confine_add(denied, "prlimit64: another process") : rc;
 }
 
 // What is refused is noted in DENIED, unless that is NULL.
@@ -101,6 +168,8 @@ static int add_rules(scmp_filter_ctx ctx, struct confine_list *denied, const str
 		if (rc == 0 && denied)
 			rc = confine_add(denied, "%s", partly[i].text);
 	}
+	if (rc == 0)
+		rc = add_all_aimed(ctx, denied, spec);
 	// Its flags are in memory, where a filter cannot look: as if it did not exist, so that C libraries use clone.
 	if (rc == 0 && !is_allowed(spec, "clone3") && number_of("clone3") != __NR_SCMP_ERROR)
 		rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), number_of("clone3"), 0);
@@ -149,6 +218,31 @@ static int export(scmp_filter_ctx ctx, struct sock_fprog *out)
 	return rc;
 }
 
+// Puts what libseccomp may not know before its program.
+static int put_late(struct confine_list *denied, const struct confine_spec *spec, struct sock_fprog *out)
+{
+	struct sock_filter head[1 + 2 * LATE_MAX] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))};
+	size_t n = 1;
+	int rc = 0;
+	for (size_t i = 0; i < LATE_MAX && rc == 0; i++) {
+		if (is_allowed(spec, late[i].name))
+			continue;
+		head[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)late[i].number, 0, 1);
+		head[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+		if (denied)
+			rc = confine_add(denied, "%s", late[i].name);
+	}
+	struct sock_filter *all = rc == 0 ? realloc(out->filter, (out->len + n) * sizeof *all) : NULL;
+	if (!all)
+		return -ENOMEM;
+	memmove(all + n, all, out->len * sizeof *all);
+	memcpy(all, head, n * sizeof *all);
+	out->filter = all;
+	out->len = (unsigned short)(out->len + n);
+	return 0;
+}
+
 static int build(struct confine_list *denied, const struct confine_spec *spec, struct sock_fprog *out)
 {
 	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
@@ -159,6 +253,8 @@ static int build(struct confine_list *denied, const struct confine_spec *spec, s
 		rc = add_rules(ctx, denied, spec);
 	if (rc == 0)
 		rc = export(ctx, out);
+	if (rc == 0)
+		rc = put_late(denied, spec, out);
 	seccomp_release(ctx);
 	return rc;
 }

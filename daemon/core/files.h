@@ -45,7 +45,7 @@ struct files_write {
 	bool append;
 	int64_t size; // bytes to come, if they are known, else -1
 	struct files_owner owner;
-	bool give; // an old file gets that owner too, before its new content
+	bool give; // an old file gets that owner too, before its new content, unless a symlink leads to it
 };
 
 // Opens the target. 0, -EISDIR, -EINVAL for a FIFO, socket or block device, or negative errno. Nothing of an existing file is touched.

@@ -4,10 +4,13 @@
 #include "proto/buf.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { LINKS_MAX = 40, RACES_MAX = 8 };
@@ -29,6 +32,7 @@ struct files_writer {
 	int fd;     // the target
 	struct stat old;
 	uint64_t written; // to the target
+	bool linked;      // a symlink is on the way to it
 	bool give;        // an old file changes its owner
 	struct files_owner owner;
 	struct buf mem; // WAY_MEMORY
@@ -40,6 +44,30 @@ struct files_writer {
 };
 
 // --- opening ---
+
+// True if FD is not what it says it is: a symlink is in PATH, or nobody knows.
+static bool is_elsewhere(int fd, const char *path)
+{
+	char name[32], at[PATH_MAX];
+	(void)snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+	ssize_t n = readlink(name, at, sizeof at);
+	return n < 0 || (size_t)n != strlen(path) || memcmp(at, path, (size_t)n) != 0;
+}
+
+// Links are followed, and noted.
+static int open_parent(struct files_writer *w, const char *dir)
+{
+	struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
+	w->dir = (int)IO_AGAIN(syscall(SYS_openat2, AT_FDCWD, dir, &how, sizeof how));
+	if (w->dir >= 0)
+		return 0;
+	bool link = errno == ELOOP;
+	w->dir = IO_AGAIN(open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC));
+	if (w->dir < 0)
+		return -errno;
+	w->linked |= link || is_elsewhere(w->dir, dir);
+	return 0;
+}
 
 // Opens the directory of PATH, made if missing, and keeps PATH's last name.
 static int open_dir(struct files_writer *w, const char *path, const struct files_owner *owner)
@@ -53,14 +81,11 @@ static int open_dir(struct files_writer *w, const char *path, const struct files
 		free(dir);
 		return -ENOMEM;
 	}
-	w->dir = IO_AGAIN(open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC));
-	int rc = w->dir < 0 ? -errno : 0;
+	int rc = open_parent(w, dir);
 	if (rc == -ENOENT)
 		rc = files_make_parents(path, owner);
-	if (w->dir < 0 && rc == 0) {
-		w->dir = IO_AGAIN(open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC));
-		rc = w->dir < 0 ? -errno : 0;
-	}
+	if (w->dir < 0 && rc == 0)
+		rc = open_parent(w, dir);
 	free(dir);
 	return rc;
 }
@@ -91,6 +116,7 @@ static int resolve(struct files_writer *w, const struct files_write *spec)
 {
 	char *path = strdup(spec->path);
 	int rc = path ? 0 : -ENOMEM;
+	w->linked = false;
 	for (int links = 0; rc == 0; links++) {
 		rc = open_dir(w, path, &spec->owner);
 		if (rc == 0 && !*w->base)
@@ -99,6 +125,7 @@ static int resolve(struct files_writer *w, const struct files_write *spec)
 			rc = stat_base(w, &w->old);
 		if (rc < 0 || !S_ISLNK(w->old.st_mode))
 			break;
+		w->linked = true;
 		if (links == LINKS_MAX) {
 			rc = -ELOOP;
 			break;
@@ -167,7 +194,8 @@ static int open_old(struct files_writer *w, const struct files_write *spec)
 	if ((st.st_mode & S_IFMT) != (w->old.st_mode & S_IFMT))
 		return -EINVAL;
 	w->old = st;
-	w->give = w->give && !device; // who writes to /dev/null does not come to own it
+	// Who writes to /dev/null does not come to own it, nor what somebody's link points to: that may be any file.
+	w->give = spec->give && !device && !w->linked;
 	if (device)
 		w->way = WAY_DEVICE;
 	else if (spec->append && claimed(w))
@@ -188,7 +216,6 @@ int files_writer_new(struct files_writer **out, const struct files_write *spec)
 		return -ENOMEM;
 	w->dir = w->fd = w->tmp = -1;
 	w->way = WAY_MEMORY; // nothing to undo yet
-	w->give = spec->give;
 	w->owner = spec->owner;
 	int rc = -EAGAIN;
 	// What was there may go, and what was not may come, before it is opened.

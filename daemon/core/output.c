@@ -128,8 +128,10 @@ struct output *output_new(size_t replay)
 	return output_new_in(NULL, replay);
 }
 
-static int map_ring(struct output *o)
+int output_map(struct output *o)
 {
+	if (o->ring)
+		return 0;
 	int flags = o->slot ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, fd = -1;
 	size_t front = o->slot ? page_size() : 0;
 	off_t offset = 0;
@@ -222,8 +224,9 @@ static size_t room_left(const struct output *o)
 
 ssize_t output_room(struct output *o, size_t want, struct iovec iov[2], int *count)
 {
-	if (!o->ring && map_ring(o) < 0)
-		return -ENOMEM;
+	int rc = output_map(o);
+	if (rc < 0)
+		return rc;
 	uint64_t tail = o->ix.tail;
 	while (room_left(o) < want && o->ix.last != NO_RECORD && !pinned(o))
 		drop_oldest(o);
@@ -530,7 +533,7 @@ int output_take_back(struct output **out, struct store_slot *slot, size_t replay
 {
 	struct output *o = output_new_in(slot, replay);
 	*out = NULL;
-	int rc = o ? map_ring(o) : -ENOMEM;
+	int rc = o ? output_map(o) : -ENOMEM;
 	if (rc == 0) {
 		struct shared *s = o->shared;
 		uint32_t turn = store_get(&s->turn);

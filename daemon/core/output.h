@@ -43,6 +43,8 @@ struct output *output_new_in(struct store_slot *slot, size_t replay);
 size_t output_memory_size(size_t replay);
 // The log that an earlier daemon left in SLOT, with the same REPLAY. 0; -EINVAL if it makes no sense; -ENOMEM.
 int output_take_back(struct output **out, struct store_slot *slot, size_t replay);
+// Maps the ring now, so that output_room cannot fail before the log is closed. 0 or -ENOMEM.
+int output_map(struct output *o);
 // Leaves what is in a slot's memory.
 void output_free(struct output *o);
 

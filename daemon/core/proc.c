@@ -4,6 +4,7 @@
 
 #include "daemon/core/tree.h"
 #include "daemon/io.h"
+#include "daemon/io_watch.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -62,7 +63,8 @@ static struct proc *proc_make(struct procs *t, const struct proc_spec *spec)
 		proc_store_begin(p);
 		p->output = output_new_in(p->slot, t->limits.replay);
 	}
-	if (p->output)
+	// What runs must be able to write, and to come to its end: room for that is found before it runs.
+	if (p->output && output_map(p->output) == 0)
 		return p;
 	unmake(p);
 	return NULL;
@@ -116,6 +118,20 @@ static void abandon(struct proc *p)
 		;
 }
 
+// Runs it, in its group if that can be. 0 or negative errno.
+static int run_in_group(struct proc *p, const struct proc_spec *spec, struct spawn_spec *run, enum spawn_step *step)
+{
+	const struct spawn_base *base = p->table->base;
+	run->slot = p->slot;
+	run->cgroup = p->group;
+	int rc = spawn_run(base, run, &p->pid, &p->pidfd, step);
+	if (rc < 0 && *step == SPAWN_PREPARE && proc_group_drop(p, &spec->bounds, rc)) {
+		run->cgroup = NULL;
+		rc = spawn_run(base, run, &p->pid, &p->pidfd, step);
+	}
+	return rc;
+}
+
 int proc_start(struct procs *t, const struct proc_spec *spec, struct proc **out, enum spawn_step *step)
 {
 	*step = SPAWN_PREPARE;
@@ -134,14 +150,8 @@ int proc_start(struct procs *t, const struct proc_spec *spec, struct proc **out,
 	int rc = proc_group_take(p, &spec->bounds);
 	if (rc == 0)
 		rc = proc_io_open(p, spec, run.fd);
-	run.slot = p->slot;
-	run.cgroup = p->group;
 	if (rc == 0)
-		rc = spawn_run(t->base, &run, &p->pid, &p->pidfd, step);
-	if (rc < 0 && *step == SPAWN_PREPARE && proc_group_drop(p, &spec->bounds, rc)) {
-		run.cgroup = NULL;
-		rc = spawn_run(t->base, &run, &p->pid, &p->pidfd, step);
-	}
+		rc = run_in_group(p, spec, &run, step);
 	for (int i = 0; i < 3; i++) {
 		if (run.fd[i] != p->slave)
 			io_close(&run.fd[i]);
@@ -323,7 +333,7 @@ void proc_resume(struct proc *p)
 	p->starved = false;
 	for (int i = 0; i < 2; i++) {
 		if (p->pipes[i].fd >= 0 && !p->table->leaving)
-			ev_io_start(p->table->loop, &p->pipes[i].io);
+			io_watch(p->table->loop, &p->pipes[i].io);
 	}
 }
 

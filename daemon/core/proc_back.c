@@ -5,6 +5,7 @@
 #include "daemon/core/proc_record.h"
 #include "daemon/core/tree.h"
 #include "daemon/io.h"
+#include "daemon/io_watch.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -305,8 +306,7 @@ static void on_settle(struct ev_loop *loop, ev_timer *w, int revents)
 
 static void on_event(struct ev_loop *loop, ev_io *w, int revents)
 {
-	if (revents & EV_ERROR)
-		ev_io_start(loop, w); // the kernel had no memory to watch it: again
+	io_watch_failed(loop, w, revents);
 	uint64_t n;
 	(void)io_read(w->fd, &n, sizeof n);
 	procs_reap(w->data);
@@ -319,7 +319,7 @@ void procs_store_init(struct procs *t)
 	ev_timer_init(&t->settle, on_settle, 0., 0.);
 	t->event.data = t->settle.data = t;
 	if (fd >= 0)
-		ev_io_start(t->loop, &t->event);
+		io_watch(t->loop, &t->event);
 }
 
 void procs_store_release(struct procs *t)

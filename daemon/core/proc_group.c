@@ -50,8 +50,11 @@ int proc_group_take(struct proc *p, const struct cgroup_bounds *bounds)
 
 bool proc_group_drop(struct proc *p, const struct cgroup_bounds *bounds, int rc)
 {
+	if (!p->group)
+		return false;
+	cgroup_spend(p->group); // whatever a command has done to it must not meet the next one
 	// What else a start fails for at that point is no better without.
-	if (!p->group || asks(bounds) || rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || rc == -EAGAIN)
+	if (asks(bounds) || rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || rc == -EAGAIN)
 		return false;
 	goes_without(p->table, rc);
 	cgroup_release(p->group);

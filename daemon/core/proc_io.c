@@ -2,6 +2,7 @@
 #include "daemon/core/proc_priv.h"
 
 #include "daemon/io.h"
+#include "daemon/io_watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,8 +19,7 @@
 
 static void on_readable(struct ev_loop *loop, ev_io *w, int revents)
 {
-	if (revents & EV_ERROR)
-		ev_io_start(loop, w); // the kernel had no memory to watch it: again
+	io_watch_failed(loop, w, revents);
 	struct proc_pipe *pipe = w->data;
 	proc_io_drain(pipe->proc);
 }
@@ -146,7 +146,7 @@ void proc_io_start(struct proc *p)
 		init_watchers(p);
 	for (int i = 0; i < 2; i++) {
 		if (p->pipes[i].fd >= 0 && !p->table->leaving)
-			ev_io_start(p->table->loop, &p->pipes[i].io);
+			io_watch(p->table->loop, &p->pipes[i].io);
 	}
 }
 
@@ -261,8 +261,7 @@ void proc_drain_free(struct proc_drain *d)
 
 static void on_drain(struct ev_loop *loop, ev_io *w, int revents)
 {
-	if (revents & EV_ERROR)
-		ev_io_start(loop, w); // the kernel had no memory to watch it: again
+	io_watch_failed(loop, w, revents);
 	char scratch[16 * 1024];
 	struct proc_drain *d = w->data;
 	ssize_t n = io_read(d->fd, scratch, sizeof scratch);
@@ -281,7 +280,7 @@ static int park(struct procs *t, int fd, struct store_slot *slot, enum store_end
 	d->end = end;
 	ev_io_init(&d->io, on_drain, d->fd, EV_READ);
 	d->io.data = d;
-	ev_io_start(t->loop, &d->io);
+	io_watch(t->loop, &d->io);
 	DL_APPEND(t->drains, d);
 	return 0;
 }

@@ -203,7 +203,7 @@ void proc_group_release(struct proc *p);
 void proc_group_kill(struct proc *p);
 // The same for what SLOT's process has left, whose record makes no sense.
 void proc_group_refuse(struct procs *t, struct store_slot *slot);
-// Tries again without one after a start that failed with RC: true if the group may have been to blame.
+// A start in it failed with RC, before the child was its own: the group is not used again. True if it may have been to blame: try without one.
 bool proc_group_drop(struct proc *p, const struct cgroup_bounds *bounds, int rc);
 
 // --- proc_back.c ---

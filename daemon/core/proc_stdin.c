@@ -3,6 +3,7 @@
 #include "daemon/core/proc_priv.h"
 
 #include "daemon/io.h"
+#include "daemon/io_watch.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -84,8 +85,7 @@ void proc_stdin_close_now(struct proc *p)
 
 static void on_writable(struct ev_loop *loop, ev_io *w, int revents)
 {
-	if (revents & EV_ERROR)
-		ev_io_start(loop, w); // the kernel had no memory to watch it: again
+	io_watch_failed(loop, w, revents);
 	flush(w->data);
 }
 
@@ -121,7 +121,7 @@ static void flush(struct proc *p)
 	while (in->fd >= 0 && (b = next_bytes(p))) {
 		ssize_t n = io_write(in->fd, buf_data(b), buf_len(b));
 		if (n == -EAGAIN) {
-			ev_io_start(p->table->loop, &in->io);
+			io_watch(p->table->loop, &in->io);
 			return;
 		}
 		if (n < 0 && !write_failed(p))

@@ -75,7 +75,7 @@ static void on_stall(struct ev_loop *loop, ev_timer *w, int revents)
 			continue;
 		any = true;
 		check_stall(p);
-		proc_resume(p); // also tries again after a ring that could not be mapped
+		proc_resume(p);
 	}
 	if (!any)
 		ev_timer_stop(loop, w);

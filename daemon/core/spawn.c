@@ -26,7 +26,7 @@
 
 // A child that has not run its program by then is looked at, every so often.
 #define LOOK_MS 50
-#define LOOKS_MAX (10000 / LOOK_MS)
+#define LOOKS_MAX (2000 / LOOK_MS)
 // A killed one that is not dead by then hangs in the kernel.
 #define DEATH_MS 500
 // Somebody stopped the child: no errno.

@@ -54,7 +54,7 @@ int spawn_base_init(struct spawn_base *b, const struct rlimit *nofile, int origi
 void spawn_base_release(struct spawn_base *b);
 // Starts it. 0 with *PID and *PIDFD (close-on-exec; owned by the caller), or negative errno with *STEP set to what
 // failed: exec, cwd and user errors are those of the child; nothing is left behind then. The child leads a new session and group.
-// It waits until the program runs: -EAGAIN if somebody stops the child (SIGSTOP) before, twice; -ETIMEDOUT if it takes more than ten seconds
+// It waits until the program runs: -EAGAIN if somebody stops the child (SIGSTOP) before, twice; -ETIMEDOUT if it takes more than two seconds
 // (then, if not even SIGKILL ends it at once, it is left to whoever collects every child).
 int spawn_run(const struct spawn_base *b, const struct spawn_spec *spec, pid_t *pid, int *pidfd, enum spawn_step *step);
 

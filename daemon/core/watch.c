@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/core/watch_priv.h"
 #include "daemon/io.h"
+#include "daemon/io_watch.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -189,8 +190,7 @@ static void on_slices_gone(struct slice_job *job)
 
 static void on_readable(struct ev_loop *loop, ev_io *io, int revents)
 {
-	if (revents & EV_ERROR)
-		ev_io_start(loop, io); // the kernel had no memory to watch it: again
+	io_watch_failed(loop, io, revents);
 	work(io->data, io_mono_ns() + IO_NS, false);
 }
 
@@ -231,7 +231,7 @@ int watches_open(struct watches *ws)
 	if (ws->fd < 0)
 		return -errno;
 	ev_io_set(&ws->io, ws->fd, EV_READ);
-	ev_io_start(ws->loop, &ws->io);
+	io_watch(ws->loop, &ws->io);
 	return 0;
 }
 

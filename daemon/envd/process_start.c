@@ -184,6 +184,8 @@ static int start_error(const struct start *s, int rc, enum spawn_step step, stru
 		return envd_leaving(e);
 	if (rc == -ENOSPC && s->spec.kind == PROC_TERMINAL)
 		return err_set(e, ERR_RESOURCE_EXHAUSTED, "no terminal is left");
+	if (rc == -ETIMEDOUT)
+		return err_set(e, ERR_UNAVAILABLE, "start: the program does not begin to run");
 	// What the sandbox has run out of is not the request's fault.
 	if (step == SPAWN_PREPARE || rc == -EAGAIN || rc == -ENOMEM)
 		return err_sys(e, rc, "error starting process");

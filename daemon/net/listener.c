@@ -3,6 +3,7 @@
 #include "daemon/net/listener.h"
 
 #include "daemon/io.h"
+#include "daemon/io_watch.h"
 #include "proto/text.h"
 
 #include <arpa/inet.h>
@@ -249,8 +250,7 @@ static bool waits(int fd)
 
 static void on_readable(struct ev_loop *loop, ev_io *w, int revents)
 {
-	if (revents & EV_ERROR)
-		ev_io_start(loop, w); // the kernel had no memory to watch it: again
+	io_watch_failed(loop, w, revents);
 	struct listener *l = w->data;
 	for (int i = 0; i < BATCH; i++) {
 		int fd = io_accept(w->fd);
@@ -279,7 +279,7 @@ static void on_rested(struct ev_loop *loop, ev_timer *w, int revents)
 {
 	(void)revents;
 	struct listener *l = w->data;
-	ev_io_start(loop, &l->readable);
+	io_watch(loop, &l->readable);
 }
 
 struct listener *listener_new(struct ev_loop *loop, int fd, void (*take)(void *arg, int fd), void *arg)
@@ -293,7 +293,7 @@ struct listener *listener_new(struct ev_loop *loop, int fd, void (*take)(void *a
 	ev_io_init(&l->readable, on_readable, fd, EV_READ);
 	ev_timer_init(&l->rest, on_rested, REST, 0.);
 	l->readable.data = l->rest.data = l;
-	ev_io_start(loop, &l->readable);
+	io_watch(loop, &l->readable);
 	return l;
 }
 

@@ -181,6 +181,13 @@ static void prepare_error(const struct launch *l, const struct sandboxd *s, int 
 
 static void start_error(const struct launch *l, const struct sandboxd *s, int rc, enum spawn_step step, struct err *e)
 {
+	if (rc == -ETIMEDOUT) { // a file system that hangs, a lease: the next time it may be there
+		err_sys(e, rc, "start");
+		e->code = ERR_UNAVAILABLE;
+		e->status = 503;
+		e->retryable = true;
+		return;
+	}
 	switch (step) {
 	case SPAWN_CWD:
 		err_sys(e, rc, "workdir %.128s", l->cwd);

@@ -140,6 +140,13 @@ static bool is_setting(int fd)
 	       fs.f_type == CGROUP_SUPER_MAGIC;
 }
 
+// A memfd.
+static bool is_memory(int fd, const struct stat *st)
+{
+	struct statfs fs;
+	return S_ISREG(st->st_mode) && !st->st_nlink && fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+}
+
 unsigned fault_of_fd(int fd, bool writing)
 {
 	unsigned moves = writing ? FAULT_SHORT_WRITE : FAULT_SHORT_READ;
@@ -157,7 +164,10 @@ unsigned fault_of_fd(int fd, bool writing)
 		kinds = moves;
 	else if (S_ISSOCK(st.st_mode) && getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n) == 0 && type == SOCK_STREAM)
 		kinds = moves | (writing ? FAULT_SEND : 0);
+	bool memory = is_memory(fd, &st);
 	errno = saved;
+	if (memory)
+		return kinds & ~moves; // nothing interrupts that or cuts it short, and libseccomp does not go on
 	if (writing && !(st.st_mode & S_IFMT))
 		return 0;               // an eventfd: there is nothing to wait for, and libev does not look
 	return kinds | FAULT_INTERRUPT; // records, of inotify or a signalfd, come whole

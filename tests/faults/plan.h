@@ -21,6 +21,7 @@ enum fault_kind {
 	FAULT_INTERRUPT = 1 << 7,   // may be interrupted
 	FAULT_SHORT_READ = 1 << 8,  // moves bytes, and may move fewer
 	FAULT_SHORT_WRITE = 1 << 9, //
+	FAULT_WATCH = 1 << 10,      // has the kernel watch a descriptor
 };
 
 enum fault_calls { FAULT_CALLS_MAX = 96 };

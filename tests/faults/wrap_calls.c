@@ -172,6 +172,22 @@ OR_MINUS(FAULT_DISK_WRITE, int, fsetxattr, (int fd, const char *name, const void
 	(fd, name, p, n, flags))
 OR_MINUS(FAULT_KERNEL, int, inotify_add_watch, (int fd, const char *path, uint32_t mask), (fd, path, mask))
 
+// The kernel needs memory only for a descriptor that it does not watch yet: that, and nothing else, can fail.
+int __real_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev);
+int __wrap_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev);
+int __wrap_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev)
+{
+	FAULT_CALL("epoll_ctl");
+	int rc = __real_epoll_ctl(ep, op, fd, ev);
+	if (rc == 0 && op == EPOLL_CTL_ADD && fault_hits(&call, FAULT_WATCH, where)) {
+		int err = errno;
+		(void)__real_epoll_ctl(ep, EPOLL_CTL_DEL, fd, NULL);
+		errno = err;
+		return -1;
+	}
+	return rc;
+}
+
 // --- what waits ---
 
 OR_MINUS(FAULT_INTERRUPT, int, poll, (struct pollfd * p, nfds_t n, int ms), (p, n, ms))

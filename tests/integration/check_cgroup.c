@@ -156,6 +156,25 @@ START_TEST(commands_meddle)
 		"echo $$ >%s/cgroup.procs; for g in %s/commands/*/; do rmdir $g; done; exit 4", cg_base, cg_base);
 	ck_assert_int_eq(j_int(run(d, command, &r), "exit_code"), 4);
 	ck_assert_int_gt(cg_run_number(d), 0);
+	// One that leaves it frozen, or with groups below: the next command is not born there.
+	static const char *const traps[] = {
+		"echo 1 >$G/cgroup.freeze", "mkdir $G/sub", "mkdir $G/sub; echo 1 >$G/cgroup.freeze"};
+	for (size_t i = 0; i < sizeof traps / sizeof *traps; i++) {
+		int trap = cg_run_number(d);
+		(void)snprintf(command, sizeof command, "echo $$ >%s/cgroup.procs; G=%s/commands/%d; %s", cg_base,
+			cg_base, trap, traps[i]);
+		ck_assert_int_eq(j_int(run(d, command, &r), "exit_code"), 0);
+		for (int k = 0; k < 3; k++) {
+			int64_t start = h_now_ms();
+			int number = cg_run_number(d);
+			ck_assert_msg(number > 0 && number != trap, "%s: in group %d", traps[i], number);
+			ck_assert_int_lt(h_now_ms() - start, 3000);
+		}
+		(void)snprintf(command, sizeof command, "%s/commands/%d/sub", cg_base, trap);
+		ck_assert_int_eq(rmdir(command), i == 0 ? -1 : 0);
+		(void)snprintf(command, sizeof command, "%s/commands/%d", cg_base, trap);
+		ck_assert_int_eq(rmdir(command), i == 0 ? -1 : 0); // what is empty was removed
+	}
 	// One that has left its group does not get away.
 	(void)snprintf(command, sizeof command, "echo $$ >%s/cgroup.procs; sleep 4142.7; :", cg_base);
 	req_pack(d, "POST", "/exec", &r, "{s:s, s:f}", "command", command, "timeout", 0.5);

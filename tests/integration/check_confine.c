@@ -4,7 +4,9 @@
 #include "tests/integration/suites.h"
 #include "tests/integration/workkit.h"
 
+#include <fcntl.h>
 #include <pwd.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,6 +159,15 @@ static const struct {
 	{"cat /proc/$PPID/environ", NOTHING, false},
 	{"readlink /proc/$PPID/fd/0", NOTHING, false},
 	{": >>/proc/$PPID/mem", NOTHING, false},
+	{"prlimit --pid $PPID --nofile=10:10", SECCOMP, false},
+	{"renice -n 5 -u root", SECCOMP, false},
+	{"python3 -c 'import fcntl; fcntl.fcntl(open(\"leased\", \"w\"), 1024, 1)'", SECCOMP, false},
+	{"nice true && nice -n 5 true && renice -n 5 -p $$ >/dev/null && ionice -c 2 -n 5 -p $$", NOTHING, true},
+	{"taskset -c 0 true && sleep 1 & taskset -p 1 $! >/dev/null && kill $!", NOTHING, true},
+	{"chrt -b 0 true && ulimit -n 64 && prlimit --nofile=32:32 true", NOTHING, true},
+	{"! command -v python3 || python3 -c 'import os, resource; os.sched_setaffinity(0, [0]); "
+	 "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); resource.prlimit(0, resource.RLIMIT_CORE, (0, 0))'",
+		NOTHING, true},
 	{"cat /etc/passwd >/dev/null && ls /usr /proc >/dev/null", NOTHING, true},
 	{"touch f && cp f g && rm f g && touch /tmp/celld-$$ && rm /tmp/celld-$$", NOTHING, true},
 	{"mkdir -p a b && touch a/f && mv a/f b/g && ln b/g a/h && rm -r a b", NOTHING, true},
@@ -281,6 +292,48 @@ START_TEST(what_cannot_be_had_is_told)
 }
 END_TEST
 
+START_TEST(options_without_it_are_warned_of)
+{
+	struct testd *d = d_start("--keep-cap", "chown", "--writable", "/tmp");
+	ck_assert(d_log_has(d, "warn confine: --keep-cap, --writable have no effect without --confine"));
+	d_finish(d);
+}
+END_TEST
+
+// A program that does not come to run, as on a file system that hangs, holds the daemon up for a moment only and can be asked for again.
+START_TEST(a_leased_program_is_unavailable)
+{
+	struct testd *d = d_start(CALLS_ENVD);
+	struct resp r = {0};
+	struct played p = {0};
+	char path[300], body[700];
+	(void)snprintf(path, sizeof path, "%s/leased", d->workspace);
+	(void)snprintf(body, sizeof body, "printf '#!/bin/sh\n' >%s && chmod 755 %s", path, path);
+	ck_assert_int_eq(system(body), 0);
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	(void)signal(SIGIO, SIG_IGN);
+	if (fcntl(fd, F_SETLEASE, F_WRLCK) == 0) {
+		int64_t start = h_now_ms();
+		req_pack(d, "POST", "/pty/create", &r, "{s:[s]}", "argv", path);
+		ck_assert_int_lt(h_now_ms() - start, 5000);
+		json_t *o = assert_error(&r, 503, "unavailable");
+		ck_assert(j_bool(o, "retryable"));
+		ck_assert_msg(strncmp(j_str(o, "error"), "start: ", 7) == 0, "%s", j_str(o, "error"));
+		(void)snprintf(body, sizeof body, "{\"process\":{\"cmd\":\"%s\",\"cwd\":\"/\"}}", path);
+		start_and_play(d, CODEC_JSON, NULL, body, &p);
+		ck_assert_ptr_nonnull(strstr(played_assert_error(&p, "unavailable"), "start: "));
+		played_release(&p);
+		ck_assert_int_eq(exit_code(d, "true", body, sizeof body), 0);
+	} else {
+		fprintf(stderr, "confine: %s has no leases\n", d->workspace);
+	}
+	(void)close(fd);
+	resp_release(&r);
+	d_finish(d);
+}
+END_TEST
+
 START_TEST(an_open_port_is_warned_of)
 {
 	static const char token[] = "confine-token";
@@ -303,6 +356,8 @@ Suite *confine_suite(void)
 	TCase *tc = h_tcase(s, "start", 40);
 	tcase_add_test(tc, what_cannot_be_had_is_told);
 	tcase_add_test(tc, an_open_port_is_warned_of);
+	tcase_add_test(tc, options_without_it_are_warned_of);
+	tcase_add_test(tc, a_leased_program_is_unavailable);
 	if (geteuid() != 0)
 		return s; // the rest switches users
 	tc = h_tcase(s, "confine", 60);

@@ -477,7 +477,9 @@ Suite *crash_suite(void)
 	tcase_add_test(tc, timeout_waits_for_a_daemon_in_vain);
 	tcase_add_test(tc, started_before_during_and_after);
 	tc = h_tcase(s, "controls", 30);
-	tcase_add_loop_test(tc, input_is_lost_or_comes_twice, 0, 2);
+	// Not where writes are cut short: what the daemon had not written yet is lost with it, and there it always has some.
+	if (!getenv("FAULTS_ALL"))
+		tcase_add_loop_test(tc, input_is_lost_or_comes_twice, 0, 2);
 	tcase_add_test(tc, queued_input_comes_twice);
 	tcase_add_loop_test(tc, signal_finds_nobody, 0, 2);
 	tcase_add_loop_test(tc, terminal_is_hung_up, 0, 2);

@@ -289,7 +289,7 @@ END_TEST
 
 // --- old files ---
 
-// Mode, links and other attributes stay, the owner is the user's; at sizes that are written in place and that are not.
+// Mode, links and other attributes stay, the owner is the user's unless a link led there; at sizes that are written in place and that are not.
 START_TEST(overwrite_changes_more_than_it_should)
 {
 	static const size_t sizes[] = {0, 10, 100000, 5 * MIB, 20};
@@ -301,17 +301,17 @@ START_TEST(overwrite_changes_more_than_it_should)
 	struct stat st;
 	char value[16];
 	fs_put(FS_HOME "/f", "old", 0600);
-	ck_assert_int_eq(chown(FS_HOME "/f", 0, 0), 0);
 	ck_assert_int_eq(symlink("f", FS_HOME "/link"), 0);
 	if (attributes)
 		ck_assert_int_eq(setxattr(FS_HOME "/f", "user.other", "kept", 4, 0), 0);
 	for (size_t i = 0; i < COUNT(sizes); i++) {
 		char *body = up_filled((char)('a' + i), sizes[i]);
+		ck_assert_int_eq(chown(FS_HOME "/f", 0, 0), 0);
 		ck_assert_int_eq(up_post(d, "?path=link", RAW "X-Metadata-K: v\r\n", body, sizes[i], &r), 200);
 		up_content(FS_HOME "/f", body, sizes[i]);
 		ck_assert_int_eq(lstat(FS_HOME "/f", &st), 0);
 		ck_assert_uint_eq(st.st_mode, S_IFREG | 0600);
-		ck_assert_uint_eq(st.st_uid, USER);
+		ck_assert_uint_eq(st.st_uid, 0);
 		ck_assert_int_eq(lstat(FS_HOME "/link", &st), 0);
 		ck_assert(S_ISLNK(st.st_mode));
 		if (attributes) {
@@ -321,11 +321,85 @@ START_TEST(overwrite_changes_more_than_it_should)
 				strstr(buf_cstr(&r.body), "{\"metadata\":{\"k\":\"v\"},\"name\":\"link\""));
 		}
 		ck_assert_int_eq(up_post(d, "?path=f", RAW, body, sizes[i], &r), 200);
+		ck_assert_int_eq(lstat(FS_HOME "/f", &st), 0);
+		ck_assert_uint_eq(st.st_uid, USER);
 		if (attributes)
 			ck_assert_int_lt(getxattr(FS_HOME "/f", "user.e2b.k", value, sizeof value), 0);
 		free(body);
 	}
 	ck_assert_int_eq(up_entries(FS_HOME), 2);
+	resp_release(&r);
+	d_finish(d);
+}
+END_TEST
+
+static void put_victims(void)
+{
+	static const char *const names[] = {FS_HOME "/theirs/small", FS_HOME "/theirs/big"};
+	for (size_t i = 0; i < COUNT(names); i++) {
+		(void)unlink(names[i]);
+		fs_put(names[i], "old", 0600);
+		ck_assert_int_eq(chown(names[i], 0, 0), 0);
+	}
+}
+
+static void assert_owner(const char *path, uid_t owner)
+{
+	struct stat st;
+	ck_assert_msg(lstat(path, &st) == 0 && S_ISREG(st.st_mode), "%s", path);
+	ck_assert_msg(st.st_uid == owner && st.st_gid == owner, "%s: %u", path, (unsigned)st.st_uid);
+}
+
+// A command puts a link where a file will be uploaded, or in place of a directory: what is there already is written, as anywhere, but
+// does not become the user's. What the upload makes does.
+START_TEST(planted_link_gives_files_away)
+{
+	static const char *const ways[] = {"link", "up/link", "dir/", "up/dir/"};
+	if (!fs_home())
+		return;
+	struct testd *d = up_start();
+	struct resp r = {0};
+	char *body = up_filled('n', 5 * MIB), name[64], text[256];
+	fs_dir(FS_HOME "/theirs", 0755);
+	ck_assert_int_eq(symlink("theirs", FS_HOME "/dir"), 0);
+	ck_assert_int_eq(symlink(".", FS_HOME "/up"), 0);
+	ck_assert_int_eq(symlink("theirs/small", FS_HOME "/linksmall"), 0);
+	ck_assert_int_eq(symlink(FS_HOME "/dir/big", FS_HOME "/linkbig"), 0);
+	ck_assert_int_eq(symlink("theirs/new", FS_HOME "/linknew"), 0);
+	for (size_t i = 0; i < COUNT(ways) * 3; i++) {
+		const char *way = ways[i / 3];
+		put_victims();
+		// As it is; as a form; composed.
+		for (int big = 0; big < 2; big++) {
+			const char *last = big ? "big" : "small";
+			size_t n = big ? 5 * MIB : 7;
+			struct buf form = {0};
+			(void)snprintf(
+				name, sizeof name, "?path=%s%s", i % 3 == 2 ? "source" : way, i % 3 == 2 ? "" : last);
+			buf_str(&form, "--b0undary\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n");
+			buf_append(&form, body, n);
+			buf_str(&form, "\r\n--b0undary--\r\n");
+			if (i % 3 == 1)
+				ck_assert_int_eq(up_post(d, name, FORM, buf_data(&form), buf_len(&form), &r), 200);
+			else
+				ck_assert_int_eq(up_post(d, name, RAW, body, n, &r), 200);
+			(void)snprintf(text, sizeof text, "{\"source_paths\":[\"source\"],\"destination\":\"%s%s\"}",
+				way, last);
+			if (i % 3 == 2)
+				ck_assert_int_eq(up_post(d, "/compose", "", text, strlen(text), &r), 200);
+			(void)snprintf(text, sizeof text, FS_HOME "/theirs/%s", last);
+			up_content(text, body, n);
+			assert_owner(text, 0);
+			buf_release(&form);
+		}
+		(void)snprintf(name, sizeof name, "?path=%snew", way);
+		ck_assert_int_eq(up_post(d, name, RAW, body, 7, &r), 200);
+		assert_owner(FS_HOME "/theirs/new", USER);
+		ck_assert_int_eq(unlink(FS_HOME "/theirs/new"), 0);
+	}
+	ck_assert_int_eq(up_post(d, "?path=theirs/small", RAW, body, 7, &r), 200);
+	assert_owner(FS_HOME "/theirs/small", USER);
+	free(body);
 	resp_release(&r);
 	d_finish(d);
 }
@@ -401,6 +475,7 @@ Suite *envd_upload_suite(void)
 	tcase_add_test(tc, full_disk_keeps_a_part);
 	tcase_add_test(tc, recorded_lack_of_space);
 	tcase_add_test(tc, overwrite_changes_more_than_it_should);
+	tcase_add_test(tc, planted_link_gives_files_away);
 	tcase_add_test(tc, upload_makes_other_events);
 	return s;
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define BUSY 503, 500, 429
 #define FULL 507, 429, 500
@@ -24,6 +25,8 @@ static const struct fault allocation[] = {
 };
 static const struct fault kernel[] = {
 	{.name = "mmap ENOMEM", .kinds = FAULT_KERNEL, .err = ENOMEM, .cuts = true, .statuses = {BUSY}},
+	{.name = "watch ENOMEM", .kinds = FAULT_WATCH, .err = ENOMEM, .harmless = true},
+	{.name = "watch ENOSPC", .kinds = FAULT_WATCH, .err = ENOSPC, .every = 1, .harmless = true},
 	{.name = "fork EAGAIN", .kinds = FAULT_FORK, .err = EAGAIN, .statuses = {BUSY}},
 	{.name = "fork ENOMEM", .kinds = FAULT_FORK, .err = ENOMEM, .statuses = {BUSY}},
 };
@@ -48,29 +51,52 @@ static const struct fault interrupts[] = {
 	{.name = "half", .kinds = FAULT_SHORT_READ | FAULT_SHORT_WRITE, .every = 1, .harmless = true},
 };
 
-static void all(int group, const struct fault *faults, size_t count)
+// What each fault made to fail, over the paths of a suite: its tests are processes.
+static unsigned *shared_counts(size_t count)
+{
+	void *p = mmap(NULL, count * sizeof(unsigned), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static void all(int group, const struct fault *faults, size_t count, unsigned *struck)
 {
 	const char *only = getenv("FAULTS_PATH"); // one alone, for who looks into it
 	struct faulty f;
+	ck_assert_ptr_nonnull(struck);
 	f_start(&f);
 	for (const struct path *p = fault_paths[group]; p->name; p++)
-		for (size_t i = 0; i < count; i++)
-			if (!only || strcmp(only, p->name) == 0)
-				f_try(&f, p, &faults[i]);
+		if (!only || strcmp(only, p->name) == 0)
+			f_try(&f, p, faults, count, struck);
 	f_finish(&f);
 }
 
-#define SUITE(faults)                                                                          \
-	START_TEST(faults##_fail)                                                              \
-	{                                                                                      \
-		all(_i, faults, sizeof faults / sizeof *faults);                               \
-	}                                                                                      \
-	END_TEST                                                                               \
-	Suite *faults_##faults##_suite(void)                                                   \
-	{                                                                                      \
-		Suite *s = suite_create("faults_" #faults);                                    \
-		tcase_add_loop_test(h_tcase(s, #faults, 240), faults##_fail, 0, FAULT_GROUPS); \
-		return s;                                                                      \
+// A fault that strikes nowhere proves nothing.
+static void each_struck(const struct fault *faults, size_t count, const unsigned *struck)
+{
+	for (size_t i = 0; i < count && !getenv("FAULTS_PATH"); i++)
+		ck_assert_msg(struck[i], "%s made nothing fail on any path", faults[i].name);
+}
+
+#define SUITE(faults)                                                                 \
+	static unsigned *faults##_struck;                                             \
+	START_TEST(faults##_fail)                                                     \
+	{                                                                             \
+		all(_i, faults, sizeof faults / sizeof *faults, faults##_struck);     \
+	}                                                                             \
+	END_TEST                                                                      \
+	START_TEST(faults##_strike)                                                   \
+	{                                                                             \
+		each_struck(faults, sizeof faults / sizeof *faults, faults##_struck); \
+	}                                                                             \
+	END_TEST                                                                      \
+	Suite *faults_##faults##_suite(void)                                          \
+	{                                                                             \
+		Suite *s = suite_create("faults_" #faults);                           \
+		TCase *tc = h_tcase(s, #faults, f_full() ? 1200 : 240);               \
+		faults##_struck = shared_counts(sizeof faults / sizeof *faults);      \
+		tcase_add_loop_test(tc, faults##_fail, 0, FAULT_GROUPS);              \
+		tcase_add_test(tc, faults##_strike); /* the last */                   \
+		return s;                                                             \
 	}
 
 SUITE(memory)

@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 struct output_case {
 	const char *command;
@@ -501,6 +503,68 @@ START_TEST(channels_are_swapped_or_reordered)
 }
 END_TEST
 
+// Of the serving process, in bytes; NEW: what it may have from now on, 0 = as much as it likes.
+static rlim_t address_space(const struct testd *d, rlim_t new)
+{
+	char path[64];
+	unsigned long pages = 0;
+	(void)snprintf(path, sizeof path, "/proc/%d/statm", (int)d->daemon);
+	FILE *f = fopen(path, "re");
+	ck_assert(f && fscanf(f, "%lu", &pages) == 1);
+	(void)fclose(f);
+	struct rlimit to = {.rlim_cur = new ? new : RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+	ck_assert_int_eq(prlimit(d->daemon, RLIMIT_AS, &to, NULL), 0);
+	return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
+}
+
+struct watched_fds {
+	const struct testd *d;
+	int want;
+};
+
+static bool same_fds(void *arg)
+{
+	const struct watched_fds *w = arg;
+	return d_fd_count(w->d) == w->want;
+}
+
+// A daemon that can map nothing more has no room for what commands write: it starts none, and says so.
+START_TEST(no_memory_for_output_leaves_no_end)
+{
+	static const rlim_t more[] = {0, 64 * 1024, 200 * 1024};
+	static const char *const routes[] = {"/exec", "/exec/stream"};
+	struct testd *d = d_start();
+	struct resp r = {0};
+	struct sse_out o = {0};
+	ck_assert_int_eq(j_int(run(d, "echo hi", &r), "exit_code"), 0);
+	sse_run(d, "echo hi", 0, &o);
+	struct watched_fds fds = {d, d_fd_count(d)};
+	int refused = 0;
+	for (size_t i = 0; i < sizeof more / sizeof *more && !d_sanitized(d); i++) {
+		(void)address_space(d, address_space(d, 0) + more[i]);
+		for (int k = 0; k < 4; k++) {
+			struct client *c = client_connect(d);
+			char body[] = "{\"command\":\"echo hi\",\"timeout\":2}";
+			c->deadline = 6000;
+			client_request(c, "POST", routes[k % 2], NULL, body, strlen(body));
+			client_response(c, &r);
+			if (r.status != 200)
+				(void)assert_error(&r, 503, NULL);
+			refused += r.status == 503;
+			client_close(c);
+		}
+		(void)address_space(d, 0);
+		ck_assert_str_eq(j_str(run(d, "echo hi", &r), "stdout"), "hi\n");
+		ck_assert_msg(wait_until(same_fds, &fds, 3000), "%d descriptors, %d at first", d_fd_count(d), fds.want);
+		ck_assert(d_no_commands(d));
+	}
+	ck_assert(refused > 0 || d_sanitized(d));
+	sse_out_release(&o);
+	resp_release(&r);
+	d_finish(d);
+}
+END_TEST
+
 Suite *output_suite(void)
 {
 	Suite *s = suite_create("output");
@@ -523,5 +587,6 @@ Suite *output_suite(void)
 	tcase_add_test(tc, late_reader_loses_output);
 	tcase_add_test(tc, idle_commands_cost_megabytes);
 	tcase_add_test(tc, endless_line_is_buffered_or_refused);
+	tcase_add_test(tc, no_memory_for_output_leaves_no_end);
 	return s;
 }

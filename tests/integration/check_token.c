@@ -289,6 +289,42 @@ static void try_reload(const char *init)
 	d_finish(d);
 }
 
+// Somebody has a lease on the file: nobody waits for that, and the last token stays.
+START_TEST(token_file_with_a_lease_holds_the_daemon)
+{
+	char path[] = "/tmp/celld-it-token-XXXXXX";
+	int fd = mkstemp(path);
+	ck_assert_int_ge(fd, 0);
+	write_token(path, "first");
+	struct testd *d = d_start("--token-file", path);
+	struct tried busy = {d, "temporarily unavailable"};
+	write_token(path, "second");
+	(void)signal(SIGIO, SIG_IGN);
+	if (fcntl(fd, F_SETLEASE, F_WRLCK) == 0) {
+		d_signal(d, SIGHUP);
+		ck_assert_msg(wait_until(logged, &busy, 3000), "the lease is waited for");
+		ck_assert(opens(d, "first"));
+	} else {
+		fprintf(stderr, "token: /tmp has no leases\n");
+	}
+	(void)close(fd);
+	reload(d, path, "third", "third");
+	(void)unlink(path);
+	d_finish(d);
+}
+END_TEST
+
+START_TEST(no_token_file_is_complained_of)
+{
+	struct testd *d = d_start("--log-level", "info", "--no-init");
+	d_signal(d, SIGHUP);
+	ck_assert(opens(d, "any")); // by now it has been seen
+	usleep(100000);
+	ck_assert(!d_log_has(d, "token_reload"));
+	d_finish(d);
+}
+END_TEST
+
 START_TEST(token_file_is_read_once)
 {
 	try_reload("--no-init");
@@ -365,6 +401,8 @@ Suite *token_suite(void)
 	tc = h_tcase(s, "secret", 30);
 	tcase_add_test(tc, token_is_seen_in_proc);
 	tcase_add_test(tc, token_file_is_read_once);
+	tcase_add_test(tc, token_file_with_a_lease_holds_the_daemon);
+	tcase_add_test(tc, no_token_file_is_complained_of);
 	tcase_add_test(tc, crash_brings_the_old_token_back);
 	tcase_add_loop_test(tc, token_cannot_be_taken_back, 0, 2);
 	return s;

@@ -81,6 +81,55 @@ static enum verdict send_input(struct faulty *f)
 	return v == RIGHT && strcmp(buf_cstr(&f->out), "hello") != 0 ? f_wrong(f, "%s", buf_cstr(&f->out)) : v;
 }
 
+static void envelope(struct buf *out, const char *text)
+{
+	const unsigned char prefix[] = {0, 0, 0, 0, (unsigned char)strlen(text)};
+	buf_append(out, prefix, sizeof prefix);
+	buf_str(out, text);
+}
+
+static enum verdict stream_input(struct faulty *f)
+{
+	struct buf body = {0};
+	char json[200];
+	struct talk *t = start(f, FACE_STREAM, "cat", ",\"stdin\":true");
+	if (!begun(t))
+		return f_leave(t), f_wrong(f, "nothing to write to");
+	int pid = (int)f_number(&t->body, "pid");
+	(void)snprintf(json, sizeof json, "{\"start\":{\"process\":{\"pid\":%d}}}", pid);
+	envelope(&body, json);
+	envelope(&body, "{\"data\":{\"input\":{\"stdin\":\"aGVs\"}}}");
+	envelope(&body, "{\"keepalive\":{}}");
+	envelope(&body, "{\"data\":{\"input\":{\"stdin\":\"bG8=\"}}}");
+	f_arm(f);
+	enum verdict v = f_ask(f, FACE_STREAM, "POST", "/process.Process/StreamInput",
+		"Connect-Protocol-Version: 1\r\n", buf_data(&body), buf_len(&body));
+	buf_release(&body);
+	(void)snprintf(json, sizeof json, "{\"process\":{\"pid\":%d}}", pid);
+	if (v == RIGHT)
+		v = PROC(FACE_RPC, "CloseStdin", close_stdin, json, NULL);
+	v = both(f, t, v);
+	return v == RIGHT && strcmp(buf_cstr(&f->out), "hello") != 0 ? f_wrong(f, "%s", buf_cstr(&f->out)) : v;
+}
+
+static enum verdict update(struct faulty *f)
+{
+	char json[200];
+	struct talk *t = start(f, FACE_STREAM, "read x; stty size", ",\"pty\":{\"size\":{\"rows\":30,\"cols\":90}}");
+	if (!begun(t))
+		return f_leave(t), f_wrong(f, "no terminal");
+	int pid = (int)f_number(&t->body, "pid");
+	(void)snprintf(
+		json, sizeof json, "{\"process\":{\"pid\":%d},\"pty\":{\"size\":{\"rows\":43,\"cols\":132}}}", pid);
+	f_arm(f);
+	enum verdict v = PROC(FACE_RPC, "Update", update, json, NULL);
+	(void)snprintf(json, sizeof json, "{\"process\":{\"pid\":%d},\"input\":{\"pty\":\"Cg==\"}}", pid);
+	if (v == RIGHT)
+		v = PROC(FACE_PROTO, "SendInput", send_input, json, NULL);
+	v = both(f, t, v);
+	return v == RIGHT && !strstr(buf_cstr(&f->out), "43 132\r\n") ? f_wrong(f, "%s", buf_cstr(&f->out)) : v;
+}
+
 static enum verdict send_signal(struct faulty *f)
 {
 	char json[200];
@@ -142,6 +191,8 @@ const struct path fault_paths_start[] = {
 	{"Start pty", start_pty},
 	{"Connect", connect_json},
 	{"SendInput", send_input},
+	{"StreamInput", stream_input},
+	{"Update", update},
 	{"SendSignal", send_signal},
 	{"List", list},
 	{NULL, NULL},
@@ -246,6 +297,28 @@ static enum verdict watch_dir(struct faulty *f)
 	return RIGHT;
 }
 
+static enum verdict poll_watcher(struct faulty *f)
+{
+	static const char key[] = "\"watcherId\":\"";
+	char json[1000];
+	f_arm(f);
+	enum verdict v = FS(FACE_RPC, "CreateWatcher", create_watcher,
+		json_of(f, json, "{\"path\":\"@\",\"recursive\":true}"), key);
+	if (v != RIGHT)
+		return v;
+	const char *id = strstr(buf_cstr(&f->r.body), key) + sizeof key - 1;
+	(void)snprintf(json, sizeof json, "{\"watcherId\":\"%.*s\"}", (int)strcspn(id, "\""), id);
+	f_put(f, "seen", "x", 1);
+	for (int64_t end = h_now_ms() + h_scaled(5000);; h_tick()) {
+		v = FS(FACE_RPC, "GetWatcherEvents", get_watcher_events, json, NULL);
+		if (v != RIGHT || strstr(buf_cstr(&f->r.body), "\"seen\""))
+			break;
+		if (h_now_ms() > end)
+			return f_wrong(f, "no event: %s", buf_cstr(&f->r.body));
+	}
+	return v == RIGHT ? FS(FACE_PROTO, "RemoveWatcher", remove_watcher, json, NULL) : v;
+}
+
 const struct path fault_paths_tree[] = {
 	{"ListDir", list_dir},
 	{"ListDir proto", list_dir_proto},
@@ -254,6 +327,7 @@ const struct path fault_paths_tree[] = {
 	{"Move", move_entry},
 	{"Remove", remove_entry},
 	{"WatchDir", watch_dir},
+	{"CreateWatcher", poll_watcher},
 	{NULL, NULL},
 };
 

@@ -169,11 +169,16 @@ static enum verdict run_once(struct faulty *f, const struct path *path, const st
 	return v;
 }
 
+bool f_full(void)
+{
+	return getenv("FAULTS_FULL") != NULL;
+}
+
 static unsigned next_at(unsigned at)
 {
 	// A slow build does not see other calls than a quick one.
-	unsigned step = h_scale() > 1 ? 4 : 1;
-	return at < ONE_BY_ONE / step ? at + 1 : at + at * step / 8;
+	unsigned step = f_full() ? 1 : h_scale() > 1 ? 6 : 2;
+	return at < ONE_BY_ONE / step ? at + 1 : at + 1 + at * step / 8;
 }
 
 // Descriptors while nothing happens any more.
@@ -188,22 +193,34 @@ static int still_fds(struct faulty *f)
 	return now;
 }
 
-void f_try(struct faulty *f, const struct path *path, const struct fault *fault)
+static void try_one(struct faulty *f, const struct path *path, const struct fault *fault)
 {
-	unsigned counts[WRONG] = {0}, hits = 0, at = 1;
-	f->fds = 0;
-	(void)run_once(f, path, NULL, 0);
-	f->fds = still_fds(f); // some are opened once and kept
+	unsigned counts[WRONG + 1] = {0}, hits = 0, at = 1;
+	int64_t began = h_now_ms();
 	do {
 		counts[run_once(f, path, fault, at)]++;
 		hits = f->plan->hits;
+		f->struck += hits;
 		at = next_at(at);
 	} while (!fault->every && hits && at < AT_MAX);
 	if (at >= AT_MAX)
 		give_up(f, path, "there is no end of it");
 	if (getenv("FAULTS_VERBOSE"))
-		fprintf(stderr, "%-20s %-12s right %u refused %u cut %u, up to call %u\n", path->name, fault->name,
-			counts[RIGHT], counts[REFUSED], counts[CUT], f->at);
+		fprintf(stderr, "%-20s %-12s right %u refused %u cut %u, up to call %u, %lld ms\n", path->name,
+			fault->name, counts[RIGHT], counts[REFUSED], counts[CUT], f->at,
+			(long long)(h_now_ms() - began));
+}
+
+void f_try(struct faulty *f, const struct path *path, const struct fault *faults, size_t count, unsigned *struck)
+{
+	f->fds = 0;
+	(void)run_once(f, path, NULL, 0);
+	f->fds = still_fds(f); // some are opened once and kept
+	for (size_t i = 0; i < count; i++) {
+		f->struck = 0;
+		try_one(f, path, &faults[i]);
+		struck[i] += f->struck;
+	}
 	if (run_once(f, path, NULL, 0) != RIGHT)
 		give_up(f, path, "not right without it");
 	if (!wait_until(nothing_runs, f, SETTLE))

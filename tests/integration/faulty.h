@@ -37,6 +37,7 @@ struct faulty {
 	struct resp r;              // the last answer
 	struct buf out;             // what the last stream has brought on stdout, or of a terminal
 	struct buf err;             // on stderr
+	unsigned struck;            // calls that failed so far
 	char why[600];              // of WRONG
 	char path[8][400];          // private: f_path
 	unsigned next;
@@ -53,8 +54,10 @@ struct path {
 	const char *name;
 	enum verdict (*run)(struct faulty *f);
 };
-// That under the fault, as often as it takes; afterwards without.
-void f_try(struct faulty *f, const struct path *path, const struct fault *fault);
+// That without a fault; under each of the COUNT, as often as it takes, adding to STRUCK how many calls each made to fail; and without.
+void f_try(struct faulty *f, const struct path *path, const struct fault *faults, size_t count, unsigned *struck);
+// With FAULTS_FULL in the environment: every call in turn, as at night; otherwise some of them.
+bool f_full(void);
 
 // --- for paths ---
 

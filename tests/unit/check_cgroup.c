@@ -143,6 +143,39 @@ START_TEST(used_memory)
 }
 END_TEST
 
+// A command that may write its group can leave it so that nothing can be born there.
+START_TEST(meddled_with)
+{
+	static const struct {
+		const char *file, *text;
+	} rows[] = {{"commands/1/cgroup.events", "populated 0\nfrozen 1\n"}, {"commands/1/sub", NULL}, {NULL, NULL}};
+	struct stat st;
+	ck_assert_int_eq(stat(gk_base, &st), 0);
+	if (rows[_i].file && !rows[_i].text && st.st_nlink < 2)
+		return; // this file system does not count directories
+	gk_make_group(1);
+	struct cgroups *g = gk_opened_with_groups();
+	struct cgroup *c = gk_taken(g, NULL);
+	ck_assert_uint_eq(cgroup_number(c), 1);
+	cgroup_release(c);
+	ck_assert_uint_eq(g->idle_count, 1);
+	c = gk_taken(g, NULL);
+	ck_assert_uint_eq(cgroup_number(c), 1); // as long as nobody meddled
+	if (rows[_i].text)
+		gk_put(rows[_i].file, rows[_i].text);
+	else if (rows[_i].file)
+		gk_make_dir(rows[_i].file);
+	else
+		cgroup_spend(c); // a start has failed
+	cgroup_release(c);
+	ck_assert_uint_eq(g->idle_count, 0);
+	ck_assert_ptr_null(g->waiting);
+	c = gk_taken(g, NULL);
+	ck_assert_uint_eq(cgroup_number(c), 2);
+	cgroups_free(g);
+}
+END_TEST
+
 START_TEST(kills)
 {
 	gk_make_group(1);
@@ -373,6 +406,7 @@ Suite *cgroup_suite(void)
 	tcase_add_test(groups, killed_for_memory);
 	tcase_add_test(groups, one_with_processes_waits);
 	tcase_add_test(groups, used_memory);
+	tcase_add_loop_test(groups, meddled_with, 0, 3);
 	tcase_add_test(groups, kills);
 	tcase_add_test(groups, taken_back);
 	tcase_add_test(groups, few_are_kept);

@@ -7,8 +7,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/ioprio.h>
 #include <linux/landlock.h>
 #include <sched.h>
+#include <seccomp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,12 +18,15 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define KEPT 0x404fbu // of the default
+#define OPEN_TREE_ATTR 467
+#define EVEN IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 4)
 
 // What must hold in the child; else it ends with its line.
 #define HOLD(cond)                       \
@@ -85,6 +90,12 @@ static void in_child(struct kit *k, int (*fn)(const struct kit *k))
 	ck_assert_int_gt(pid, 0);
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert_msg(status == 0, "status %x", (unsigned)status);
+}
+
+static int check_nothing(const struct kit *k)
+{
+	(void)k;
+	return 0;
 }
 
 // --- privileges ---
@@ -258,6 +269,9 @@ static int check_calls(const struct kit *k)
 	REFUSED(syscall(SYS_process_vm_readv, getpid(), NULL, 0, NULL, 0, 0), EPERM);
 	REFUSED(syscall(SYS_io_uring_setup, 1, NULL), EPERM);
 	REFUSED(ioctl(0, TIOCSTI, "x"), EPERM);
+	REFUSED(fcntl(0, F_SETLEASE, F_RDLCK), EPERM);
+	HOLD(fcntl(0, F_GETFD) >= 0);
+	REFUSED(syscall(OPEN_TREE_ATTR, -1, "", 0, NULL, 0), EPERM);
 	// The kernel looks at 32 bits of it.
 	REFUSED(syscall(SYS_ioctl, 0, 0x700000000 | TIOCSTI, "x"), EPERM);
 	REFUSED(syscall(SYS_clone, 0x100000000 | CLONE_NEWUTS | SIGCHLD, 0, 0, 0, 0), EPERM);
@@ -265,6 +279,36 @@ static int check_calls(const struct kit *k)
 	if (pid == 0)
 		_exit(0);
 	HOLD(pid > 0 && waitpid(pid, NULL, 0) == pid);
+	return 0;
+}
+
+static int check_aimed_calls(const struct kit *k)
+{
+	(void)k;
+	const pid_t celld = getppid();
+	const struct sched_param none = {0};
+	struct rlimit limit;
+	cpu_set_t cpus;
+	HOLD(syscall(SYS_prlimit64, celld, RLIMIT_CORE, NULL, &limit) == 0);
+	REFUSED(syscall(SYS_prlimit64, celld, RLIMIT_CORE, &limit, NULL), EPERM);
+	REFUSED(syscall(SYS_prlimit64, 1, RLIMIT_CORE, &limit, NULL), EPERM);
+	HOLD(syscall(SYS_prlimit64, 0, RLIMIT_CORE, &limit, NULL) == 0);
+	HOLD(sched_getaffinity(0, sizeof cpus, &cpus) == 0);
+	REFUSED(sched_setaffinity(celld, sizeof cpus, &cpus), EPERM);
+	REFUSED(sched_setscheduler(celld, SCHED_OTHER, &none), EPERM);
+	REFUSED(sched_setparam(celld, &none), EPERM);
+	REFUSED(syscall(SYS_sched_setattr, celld, NULL, 0), EPERM);
+	REFUSED(setpriority(PRIO_PROCESS, (id_t)celld, 0), EPERM);
+	REFUSED(setpriority(PRIO_USER, 0, 0), EPERM);
+	REFUSED(syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, celld, EVEN), EPERM);
+	REFUSED(syscall(SYS_ioprio_set, IOPRIO_WHO_USER, 0, EVEN), EPERM);
+	// A thread is a number too, to the C library.
+	for (pid_t own = 0; own <= getpid(); own += getpid()) {
+		HOLD(sched_setaffinity(own, sizeof cpus, &cpus) == 0);
+		HOLD(sched_setscheduler(own, SCHED_OTHER, &none) == 0);
+		HOLD(setpriority(PRIO_PROCESS, (id_t)own, getpriority(PRIO_PROCESS, 0)) == 0);
+		HOLD(syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, own, EVEN) == 0);
+	}
 	return 0;
 }
 
@@ -298,6 +342,7 @@ static int check_foreign_calls(const struct kit *k)
 	HOLD(call32(88, 0) == -EPERM);              // reboot
 	HOLD(call32(25, 0) == -EPERM);              // stime
 	HOLD(call32(404, 0) == -EPERM);             // clock_settime64
+	HOLD(call32(OPEN_TREE_ATTR, 0) == -EPERM);
 	return 0;
 }
 #endif
@@ -309,6 +354,7 @@ START_TEST(calls_are_refused)
 	kit_init(&k, &spec);
 	if (k.state->seccomp) {
 		in_child(&k, check_calls);
+		in_child(&k, check_aimed_calls);
 #if defined(__x86_64__)
 		in_child(&k, check_foreign_calls);
 #endif
@@ -329,14 +375,15 @@ static int check_allowed(const struct kit *k)
 
 START_TEST(calls_that_are_allowed)
 {
-	const char *allow[] = {"keyctl", "mount"};
-	struct confine_spec spec = {.allow_calls = allow, .allow_calls_count = 2};
+	const char *allow[] = {"keyctl", "mount", "open_tree_attr"};
+	struct confine_spec spec = {.allow_calls = allow, .allow_calls_count = 3};
 	struct kit k;
 	bool refused = false;
 	kit_init(&k, &spec);
 	for (size_t i = 0; k.state->denied[i]; i++) {
 		ck_assert_str_ne(k.state->denied[i], "keyctl");
 		ck_assert_str_ne(k.state->denied[i], "mount");
+		ck_assert_str_ne(k.state->denied[i], "open_tree_attr");
 		refused |= strcmp(k.state->denied[i], "bpf") == 0;
 	}
 	ck_assert(refused == k.state->seccomp);
@@ -381,6 +428,48 @@ START_TEST(a_tree_that_is_missing)
 	spec.require = true;
 	ck_assert_int_eq(confine_new(&c, &spec, why, sizeof why), -EOPNOTSUPP);
 	ck_assert_str_eq(why, "/no/such/tree: No such file or directory");
+}
+END_TEST
+
+// As in a container whose filter is older than its kernel: all of it is there, and none to be had.
+START_TEST(what_is_there_but_refused)
+{
+	static const struct {
+		int call;
+		const char *name;
+	} all[] = {{SCMP_SYS(capset), "capabilities: "}, {SCMP_SYS(landlock_restrict_self), "landlock: "},
+		{SCMP_SYS(seccomp), "seccomp: "}};
+	struct confine_spec spec = {0};
+	struct kit k;
+	struct confine *c;
+	char why[128];
+	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
+	kit_init(&k, &spec);
+	bool has = k.state->landlock >= 3 && k.state->seccomp;
+	kit_release(&k);
+	ck_assert_ptr_nonnull(ctx);
+	int rc = _i == 2 ? seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), all[_i].call, 1, SCMP_CMP(2, SCMP_CMP_NE, 0, 0))
+			 : seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), all[_i].call, 0);
+	ck_assert_int_eq(rc, 0);
+	if (!has || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || seccomp_load(ctx) < 0) {
+		fprintf(stderr, "confine: nothing to refuse here\n");
+		seccomp_release(ctx);
+		return;
+	}
+	seccomp_release(ctx);
+	kit_init(&k, &(struct confine_spec){0});
+	ck_assert_msg(k.state->missing[0] && strncmp(k.state->missing[0], all[_i].name, strlen(all[_i].name)) == 0,
+		"%s", k.state->missing[0]);
+	ck_assert_ptr_null(k.state->missing[1]);
+	ck_assert((k.state->caps == ~(uint64_t)0) == (_i == 0) || geteuid() != 0);
+	ck_assert((k.state->landlock == 0) == (_i == 1) && (!k.state->writable[0]) == (_i == 1));
+	ck_assert(k.state->seccomp == (_i != 2) && (!k.state->denied[0]) == (_i == 2));
+	in_child(&k, check_nothing); // and it can be entered
+	kit_release(&k);
+	spec = (struct confine_spec){.require = true};
+	ck_assert_int_eq(confine_new(&c, &spec, why, sizeof why), -EOPNOTSUPP);
+	ck_assert_msg(strncmp(why, all[_i].name, strlen(all[_i].name)) == 0, "%s", why);
+	ck_assert_ptr_null(c);
 }
 END_TEST
 
@@ -450,6 +539,7 @@ Suite *confine_suite(void)
 	tcase_add_test(t, calls_that_are_allowed);
 	tcase_add_test(t, names_that_are_none);
 	tcase_add_test(t, a_tree_that_is_missing);
+	tcase_add_loop_test(t, what_is_there_but_refused, 0, 3);
 	tcase_add_test(t, no_memory);
 	tcase_add_test(t, what_is_hidden);
 	return s;

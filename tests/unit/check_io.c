@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -179,6 +180,25 @@ START_TEST(read_file_fits_or_is_efbig)
 }
 END_TEST
 
+START_TEST(read_file_now_waits_for_nobody)
+{
+	char path[64], p[16];
+	temp_file(path, sizeof(path), "0123456789", 10);
+	ck_assert_int_eq(io_read_file_now(path, p, sizeof(p)), 10);
+	ck_assert_str_eq(p, "0123456789");
+	signal(SIGIO, SIG_IGN);
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	if (fcntl(fd, F_SETLEASE, F_WRLCK) == 0)
+		ck_assert_int_eq(io_read_file_now(path, p, sizeof(p)), -EAGAIN);
+	close(fd);
+	unlink(path);
+	ck_assert_int_eq(mkfifo(path, 0600), 0);
+	ck_assert_int_eq(io_read_file_now(path, p, sizeof(p)), 0);
+	unlink(path);
+}
+END_TEST
+
 START_TEST(write_file_replaces_and_makes_none)
 {
 	char path[64], p[16];
@@ -239,6 +259,7 @@ Suite *io_suite(void)
 	tcase_add_test(t, close_keeps_errno);
 	tcase_add_test(t, pipe_failure_leaves_no_descriptor);
 	tcase_add_test(t, read_file_fits_or_is_efbig);
+	tcase_add_test(t, read_file_now_waits_for_nobody);
 	tcase_add_test(t, write_file_replaces_and_makes_none);
 	tcase_add_test(t, a_limit_is_lifted_for_a_while);
 	tcase_add_test(t, clocks_have_their_units);

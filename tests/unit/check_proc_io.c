@@ -149,29 +149,38 @@ START_TEST(without_readers_nothing_blocks)
 }
 END_TEST
 
-START_TEST(output_waits_for_memory)
+// What was started has room for its output and comes to its end; without such room nothing is started.
+START_TEST(no_memory_for_output)
 {
 	struct prockit k;
 	struct prockit_reader r;
 	struct rlimit old, tight;
+	struct proc *p, *none = NULL;
 	struct proc_limits limits = prockit_limits;
 	char statm[128];
 	limits.replay = 16 * 1024 * 1024; // a ring of 64 MiB
 	prockit_init(&k, &limits);
-	struct proc *p = prockit_start(&k, "echo late");
+	p = prockit_start(&k, "read x; echo late");
 	ck_assert_int_gt(io_read_file("/proc/self/statm", statm, sizeof statm), 0);
 	ck_assert_int_eq(getrlimit(RLIMIT_AS, &old), 0);
 	tight = old;
 	tight.rlim_cur = (rlim_t)strtoul(statm, NULL, 10) * (rlim_t)sysconf(_SC_PAGESIZE) + 8 * 1024 * 1024;
 	ck_assert_int_eq(setrlimit(RLIMIT_AS, &tight), 0);
-	PROCKIT_UNTIL(&k, proc_state(p) == PROC_EXITED);
-	prockit_turns_for(&k, 0.2);
-	enum proc_state state = proc_state(p);
-	setrlimit(RLIMIT_AS, &old);
-	ck_assert_int_eq(state, PROC_EXITED);
+	int rc = prockit_try(&k, "touch $DIR/ran", 0, false, &none);
+	enum spawn_step step = k.step;
+	ck_assert_int_eq(proc_write(p, "\n", 1), 0);
 	PROCKIT_UNTIL(&k, proc_state(p) == PROC_ENDED);
+	setrlimit(RLIMIT_AS, &old);
+	ck_assert_int_eq(rc, -ENOMEM);
+	ck_assert_int_eq(step, SPAWN_PREPARE);
+	ck_assert_uint_eq(procs_living(k.procs), 0);
 	prockit_output(&r, p);
 	ck_assert_str_eq(r.text, "late\n");
+	char path[96];
+	snprintf(path, sizeof path, "%s/ran", k.dir);
+	ck_assert_int_ne(access(path, F_OK), 0);
+	p = prockit_start(&k, "echo again");
+	PROCKIT_UNTIL(&k, proc_state(p) == PROC_ENDED);
 	prockit_release(&k);
 }
 END_TEST
@@ -310,7 +319,7 @@ Suite *proc_io_suite(void)
 	tcase_add_test(t, a_reader_is_not_cut_for_what_it_did_long_ago);
 	tcase_add_test(t, a_reader_that_goes_on_is_not_cut);
 	tcase_add_test(t, without_readers_nothing_blocks);
-	tcase_add_test(t, output_waits_for_memory);
+	tcase_add_test(t, no_memory_for_output);
 	tcase_add_test(t, stdin_arrives_in_order_up_to_its_bound);
 	tcase_add_test(t, stdin_that_nobody_reads_is_epipe);
 	tcase_add_test(t, without_stdin_there_is_none);
