@@ -40,6 +40,8 @@ OR_NULL(FAULT_MEMORY, FILE *, fdopen, (int fd, const char *mode), (fd, mode))
 OR_NULL(FAULT_DISK_READ, struct dirent *, readdir, (DIR * d), (d))
 
 static int print(const struct fault_call *call, const void *where, char **out, const char *format, va_list ap)
+	__attribute__((format(printf, 4, 0)));
+static int print(const struct fault_call *call, const void *where, char **out, const char *format, va_list ap)
 {
 	if (fault_hits(call, FAULT_MEMORY, where))
 		return -1;
