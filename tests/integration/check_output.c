@@ -522,10 +522,11 @@ struct watched_fds {
 	int want;
 };
 
-static bool same_fds(void *arg)
+// What a request before had open may have been among the first ones.
+static bool no_more_fds(void *arg)
 {
 	const struct watched_fds *w = arg;
-	return d_fd_count(w->d) == w->want;
+	return d_fd_count(w->d) <= w->want;
 }
 
 // A daemon that can map nothing more has no room for what commands write: it starts none, and says so.
@@ -555,7 +556,7 @@ START_TEST(no_memory_for_output_leaves_no_end)
 		}
 		(void)address_space(d, 0);
 		ck_assert_str_eq(j_str(run(d, "echo hi", &r), "stdout"), "hi\n");
-		ck_assert_msg(wait_until(same_fds, &fds, 3000), "%d descriptors, %d at first", d_fd_count(d), fds.want);
+		ck_assert_msg(wait_until(no_more_fds, &fds, 3000), "%d descriptors, %d at first", d_fd_count(d), fds.want);
 		ck_assert(d_no_commands(d));
 	}
 	ck_assert(refused > 0 || d_sanitized(d));

@@ -169,7 +169,7 @@ START_TEST(stuck_reader_stops_the_others)
 	assert_flows(&f[1], "second reader");
 	ck_assert_int_lt(d_rss_kib(d) - before, d_sanitized(d) ? 300 * 1024 : 4096);
 	kill_command(d, pid);
-	assert_killed(f, 2, true);
+	assert_killed(f, 2, _i == 1); // who attaches to a flood may come too late for its beginning
 	assert_cut(stuck);
 	sse_close(stuck);
 	flow_release(&f[0]);
