@@ -556,7 +556,8 @@ START_TEST(no_memory_for_output_leaves_no_end)
 		}
 		(void)address_space(d, 0);
 		ck_assert_str_eq(j_str(run(d, "echo hi", &r), "stdout"), "hi\n");
-		ck_assert_msg(wait_until(no_more_fds, &fds, 3000), "%d descriptors, %d at first", d_fd_count(d), fds.want);
+		ck_assert_msg(
+			wait_until(no_more_fds, &fds, 3000), "%d descriptors, %d at first", d_fd_count(d), fds.want);
 		ck_assert(d_no_commands(d));
 	}
 	ck_assert(refused > 0 || d_sanitized(d));
