@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh UNIT-TESTS FUZZ-TESTS INTEGRATION-TESTS: run all ("-": not those; integration also with celld as a real PID 1, when root), sum what
 # Check reports and print the sum last, in Check's words. Fails if anything failed, or if a suite checked nothing.
-# PID1_SUITES: a pattern, for those whose integration tests run a second time with celld as PID 1 (all).
+# PID1_SUITES: a pattern, of integration suites that run a second time with celld as PID 1 (all). SKIP_SUITES: of those that do not run (none).
 # Suites run JOBS at a time, for most of them wait more than they work; CK_RUN_SUITE=name runs that one alone.
 set -u
 
@@ -18,7 +18,7 @@ checks=0 failures=0 errors=0
 # One suite of PROGRAM: what it printed, in one piece, then a line with its counts. A program that died, or ended badly
 # without a failed check to show for it, is one error more.
 cat >"$tmp/suite" <<'SUITE'
-program=$1 suite=$2 out=$3/$2
+program=$1 suite=$2 out=$3/$2 start=$(date +%s)
 CK_RUN_SUITE=$suite "$program" </dev/null >"$out" 2>&1
 status=$?
 counts=$(awk -v status="$status" '
@@ -30,6 +30,8 @@ counts=$(awk -v status="$status" '
 {
 	grep -v '^Running suite(s):' "$out" | sed "s/^\([0-9]*%: Checks\)/$suite: \1/"
 	[ "$status" -eq 0 ] || echo "$suite: exit status $status"
+	took=$(($(date +%s) - start))
+	[ "$took" -lt 30 ] || echo "$suite: took $took s"
 	echo "counts $counts"
 } >"$out.done"
 cat "$out.done"
@@ -37,7 +39,7 @@ SUITE
 
 run() { # run TITLE PROGRAM
 	echo "== $1"
-	names=$("$2" --list | grep -x "${CK_RUN_SUITE:-.*}" | grep -Ex "${3:-.*}") || return 0
+	names=$("$2" --list | grep -x "${CK_RUN_SUITE:-.*}" | grep -Ex "${3:-.*}" | grep -Evx "${4:-}") || return 0
 	mkdir -p "$tmp/out"
 	echo "$names" | xargs -P "$jobs" -I{} sh "$tmp/suite" "$2" {} "$tmp/out" | grep --line-buffered -v '^counts '
 	set -- $(cat "$tmp"/out/*.done | awk '
@@ -50,14 +52,14 @@ run() { # run TITLE PROGRAM
 export CELLD_TEST_PID1=0
 [ "$unit" = - ] || run "unit tests" "$unit"
 [ "$fuzz" = - ] || run "what the fuzzers found, over a whole daemon" "$fuzz"
-run "integration tests, celld as a plain process" "$integration"
+run "integration tests, celld as a plain process" "$integration" '.*' "${SKIP_SUITES:-}"
 if [ "$(id -u)" != 0 ]; then
 	echo "== integration tests as PID 1: left out, needs root"
 elif ! unshare --pid --fork --mount-proc true 2>"$tmp/unshare"; then
 	echo "== integration tests as PID 1: left out, $(cat "$tmp/unshare")"
 else
 	CELLD_TEST_PID1=1
-	run "integration tests, celld as PID 1" "$integration" "${PID1_SUITES:-.*}"
+	run "integration tests, celld as PID 1" "$integration" "${PID1_SUITES:-.*}" "${SKIP_SUITES:-}"
 fi
 
 passed=$((checks - failures - errors))
