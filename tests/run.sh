@@ -3,7 +3,8 @@
 # run.sh UNIT-TESTS FUZZ-TESTS INTEGRATION-TESTS: run all ("-": not those; integration also with celld as a real PID 1, when root), sum what
 # Check reports and print the sum last, in Check's words. Fails if anything failed, or if a suite checked nothing.
 # PID1_SUITES: a pattern, of integration suites that run a second time with celld as PID 1 (all). SKIP_SUITES: of those that do not run (none).
-# Suites run JOBS at a time, for most of them wait more than they work; CK_RUN_SUITE=name runs that one alone.
+# Suites run JOBS at a time, for most of them wait more than they work; CK_RUN_SUITE=name runs that one alone. What failed is printed once more at
+# the end. AGAIN=1: a suite that failed runs a second time with nothing beside it, and that run counts; the first is still shown, as unsteady.
 set -u
 
 unit=$1 fuzz=$2 integration=$3
@@ -37,11 +38,32 @@ counts=$(awk -v status="$status" '
 cat "$out.done"
 SUITE
 
-run() { # run TITLE PROGRAM
+# What the suite printed of its failures goes into the list of failures under the given words.
+record() { # record SUITE WORDS
+	{
+		echo "$1, $title: $2"
+		grep -v '^counts \|: took ' "$tmp/out/$1.done" | tail -n 60
+	} >>"$tmp/failed"
+}
+
+failed_suites() {
+	awk '$1 == "counts" && $3 + $4 > 0 { sub(".*/", "", FILENAME); sub("[.]done$", "", FILENAME); print FILENAME }' "$tmp"/out/*.done
+}
+
+run() { # run TITLE PROGRAM [SUITES [NOT-THOSE]]
+	title=$1
 	echo "== $1"
 	names=$("$2" --list | grep -x "${CK_RUN_SUITE:-.*}" | grep -Ex "${3:-.*}" | grep -Evx "${4:-}") || return 0
 	mkdir -p "$tmp/out"
 	echo "$names" | xargs -P "$jobs" -I{} sh "$tmp/suite" "$2" {} "$tmp/out" | grep --line-buffered -v '^counts '
+	for suite in $(failed_suites); do
+		[ -z "${AGAIN:-}" ] || {
+			record "$suite" "UNSTEADY, it failed among others and was run again alone"
+			sh "$tmp/suite" "$2" "$suite" "$tmp/out" | grep -v '^counts '
+			grep -q '^counts [0-9]* 0 0$' "$tmp/out/$suite.done" && continue
+		}
+		record "$suite" "FAILED"
+	done
 	set -- $(cat "$tmp"/out/*.done | awk '
 		$1 == "counts" { checks += $2; failures += $3; errors += $4 }
 		END { print checks + 0, failures + 0, errors + 0 }')
@@ -67,5 +89,9 @@ if [ "$checks" -eq 0 ]; then
 	echo "no test was run"
 	exit 1
 fi
+[ ! -e "$tmp/failed" ] || {
+	echo "== what failed"
+	cat "$tmp/failed"
+}
 echo "$((100 * passed / checks))%: Checks: $checks, Failures: $failures, Errors: $errors"
 [ "$passed" -eq "$checks" ]
