@@ -162,7 +162,7 @@ static const struct {
 	{"prlimit --pid $PPID --nofile=10:10", SECCOMP, false},
 	{"renice -n 5 -u root", SECCOMP, false},
 	{"python3 -c 'import fcntl; fcntl.fcntl(open(\"leased\", \"w\"), 1024, 1)'", SECCOMP, false},
-	{"nice true && nice -n 5 true && renice -n 5 -p $$ >/dev/null && ionice -c 2 -n 5 -p $$", NOTHING, true},
+	{"nice true && nice -n 5 true && renice -n 19 -p $$ >/dev/null && ionice -c 2 -n 5 -p $$", NOTHING, true},
 	{"taskset -c 0 true && sleep 1 & taskset -p 1 $! >/dev/null && kill $!", NOTHING, true},
 	{"chrt -b 0 true && ulimit -n 64 && prlimit --nofile=32:32 true", NOTHING, true},
 	{"! command -v python3 || python3 -c 'import os, resource; os.sched_setaffinity(0, [0]); "

@@ -281,7 +281,7 @@ START_TEST(frozen_nothing_runs)
 		ck_assert_int_eq(boxkit_ask(x, BOX_SANDBOXD, "GET /health", "", 5, out, sizeof out), 204);
 	}
 	// What its user had stopped has not been continued.
-	want(x, "ps -o stat= -p $(cat stopped)", "T");
+	want(x, "ps -o state= -p $(cat stopped)", "T");
 	ck_assert_int_eq(box_freeze(x->b), 0);
 	boxkit_end(x);
 	boxkit_release(&k);

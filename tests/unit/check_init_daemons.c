@@ -158,8 +158,10 @@ END_TEST
 
 static int scribble(struct world *w)
 {
-	world_command(w, 7, 0);
+	struct store_slot *slot = world_command(w, 7, 0);
 	struct store *s = w->store;
+	while (!__atomic_load_n(&store_life(slot)->pid, __ATOMIC_ACQUIRE))
+		usleep(1000); // else the command could say it after the scribbling
 	const struct store_msg m = {.op = STORE_OP_WAKE};
 	memset(s->base, 0xa5, s->shape.log_at);
 	(void)!send(s->channel, &m, sizeof m, MSG_NOSIGNAL);
