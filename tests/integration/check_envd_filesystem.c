@@ -376,7 +376,7 @@ START_TEST(huge_directory_blocks_the_others)
 	struct client *unary = k.c;
 	(void)snprintf(body, sizeof body, "{\"path\":\"%s\"}", in_ws(&k, "many"));
 	client_request(c, "POST", "/filesystem.Filesystem/ListDir", NULL, body, strlen(body));
-	ck_assert_int_lt(probe(&k, c), h_scaled(300));
+	ck_assert_int_lt(probe(&k, c), h_scaled(1500));
 	client_response(c, &r);
 	ck_assert_int_eq(r.status, 200);
 	k.c = c;
