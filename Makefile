@@ -42,7 +42,7 @@ LIBS_T := -Wl,-Bstatic -lcheck -lsubunit $(LIBS) -Wl,-Bdynamic -lrt -lpthread -l
 WRAP := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=free
 
 PROTO := $(wildcard proto/*.c)
-DAEMON := $(wildcard $(addprefix daemon/,*.c core/*.c net/*.c sandboxd/*.c envd/*.c))
+DAEMON := $(wildcard $(addprefix daemon/,*.c core/*.c net/*.c sandboxd/*.c envd/*.c ctl/*.c))
 UNIT := $(wildcard tests/unit/*.c)
 INTEGRATION := $(wildcard tests/integration/*.c)
 DEMO := $(wildcard tests/demo/*.c)
@@ -57,10 +57,11 @@ obj = $(patsubst %.c,$(O)/%.o,$(1))
 LLHTTP_O := $(addprefix $(O)/llhttp/,api.o http.o llhttp.o)
 PB := $(patsubst proto/%.proto,$(B)/proto/%.pb-c,$(wildcard proto/*.proto))
 PB_O := $(patsubst $(B)/proto/%,$(O)/pb/%.o,$(PB))
-ALL_O := $(call obj,$(PROTO) $(DAEMON) $(UNIT) $(INTEGRATION) $(DEMO) $(BENCH) $(SOAK) $(GATEWAY) $(FUZZ) $(FUZZ_D) $(FAULT) tests/fuzz/corpus.c)
+ALL_O := $(call obj,$(PROTO) $(DAEMON) $(UNIT) $(INTEGRATION) $(DEMO) $(BENCH) $(SOAK) $(GATEWAY) $(FUZZ) $(FUZZ_D) $(FAULT) tests/fuzz/corpus.c \
+	tests/bench/floor/floor.c)
 
 # These goals install what is missing first; plain `make` never touches the system.
-NEED := $(if $(filter deps demo test faults run lint bench soak load fuzz vm conformance,$(MAKECMDGOALS)),deps)
+NEED := $(if $(filter deps demo test faults run lint bench soak load fuzz vm conformance manifests,$(MAKECMDGOALS)),deps)
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-4s %s\n' $(1) $(2))
@@ -107,7 +108,7 @@ endef
 $(B)/celld: $(call obj,$(DAEMON) $(PROTO)) $(LLHTTP_O) $(PB_O) $(B)/link
 	$(call link,$(filter %.o,$^),$(LINK) $(LIBS) -lm)
 ifndef SAN
-	@mv $@ $@.debug && strip -o $@ $@.debug
+	@mv $@ $@.debug && $(STRIP) -o $@ $@.debug
 	@echo "$@: static, $$(( ($$(stat -c %s $@) + 1023) / 1024 )) KiB stripped"
 endif
 
@@ -124,6 +125,8 @@ $(B)/demo: $(call obj,$(DEMO) $(PROTO)) $(LLHTTP_O) $(PB_O) $(B)/link
 	$(call link,$(filter %.o,$^),$(LIBS_T))
 $(B)/bench: $(call obj,$(BENCH) $(PROTO) tests/demo/client.c tests/demo/sandbox.c) $(LLHTTP_O) $(PB_O) $(B)/link
 	$(call link,$(filter %.o,$^),$(LIBS_T))
+$(B)/bench-floor: $(call obj,tests/bench/floor/floor.c) $(B)/link
+	$(call link,$(filter %.o,$^),$(LINK))
 $(B)/soak: $(call obj,$(SOAK) $(PROTO) tests/demo/client.c tests/demo/sandbox.c) $(LLHTTP_O) $(PB_O) $(B)/link
 	$(call link,$(filter %.o,$^),$(LIBS_T))
 
@@ -138,8 +141,8 @@ test: $(NEED) $(B)/celld $(B)/celld-faults $(B)/celld-gateway $(B)/unit-tests $(
 demo: $(NEED) $(B)/celld $(B)/celld-gateway $(B)/demo
 	@$(B)/demo $(abspath $(B)/celld) $(abspath $(B)/celld-gateway)
 
-bench: $(NEED) $(B)/celld $(B)/bench
-	@$(B)/bench $(abspath $(B)/celld)
+bench: $(NEED) $(B)/celld $(B)/bench $(B)/bench-floor
+	@$(B)/bench $(if $(PEER),-p '$(PEER)') $(abspath $(B)/celld)
 
 # The official SDKs, against the daemon and through the gateway.
 conformance: $(NEED) $(B)/celld $(B)/celld-gateway
@@ -153,7 +156,7 @@ soak load: $(NEED) $(B)/celld $(B)/soak
 run: $(NEED) $(B)/celld $(B)/celld-gateway
 	@exec $(B)/celld-gateway --celld $(abspath $(B)/celld) --listen $(RUN_ADDR):$(RUN_PORT) $(RUN_ARGS)
 
-include tests/fuzz/fuzz.mk tests/faults/faults.mk tests/vm/vm.mk
+include tests/fuzz/fuzz.mk tests/faults/faults.mk tests/vm/vm.mk tests/manifests/manifests.mk tests/dist/dist.mk systemd/systemd.mk tests/image/image.mk
 
 objects: $(ALL_O) $(LLHTTP_O) $(PB_O)
 
@@ -169,10 +172,7 @@ nightly:
 
 deps:
 	@sh .ci/deps $(DEPS) $(if $(filter lint fuzz,$(MAKECMDGOALS)),$(DEPS_LINT)) \
-		$(if $(filter conformance,$(MAKECMDGOALS)),$(DEPS_SDK))
-
-install: $(B)/celld
-	install -D -m 755 $(B)/celld $(DESTDIR)$(PREFIX)/bin/celld
+		$(if $(filter conformance manifests,$(MAKECMDGOALS)),$(DEPS_SDK))
 
 clean:
 	rm -rf $(BUILD)

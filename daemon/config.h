@@ -65,6 +65,7 @@ struct config {
 	size_t allow_origin_count;
 	enum log_level log_level;
 	bool log_json;
+	bool access_log; // a line for each request, and for each command's start and end
 };
 
 // Fills C. CONFIG_RUN; or CONFIG_EXIT with *STATUS set: 0 after --help or --version (printed on stdout), 2 after one line on

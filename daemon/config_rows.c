@@ -112,6 +112,8 @@ static const struct config_row rows[] = {
 		.help = "its own user may debug celld (the variable takes yes, no)"},
 	{"log-level", "LEVEL", "info", KIND_WORD, FIELD(log_level), .words = level_words,
 		.help = "error, warn, info or debug"},
+	{"access-log", NULL, NULL, KIND_YES, FIELD(access_log), .words = yes_words,
+		.help = "log each request and each command's start and end, as --log-level debug does (the variable takes yes, no)"},
 	{"log-format", "text|json", "text", KIND_WORD, FIELD(log_json), .words = format_words, .help = "log on stderr"},
 	{"version", NULL, NULL, KIND_VERSION, .help = "print the version and exit"},
 	{"help", NULL, NULL, KIND_HELP, .help = "print this and exit"},

@@ -8,10 +8,14 @@
 #include "daemon/core/users.h"
 #include "daemon/core/watch.h"
 #include "daemon/daemon_loop.h"
+#include "daemon/dump.h"
 #include "daemon/envd/envd.h"
+#include "daemon/io.h"
 #include "daemon/log.h"
+#include "daemon/metrics.h"
 #include "daemon/net/listener.h"
 #include "daemon/net/route.h"
+#include "daemon/notify.h"
 #include "daemon/sandboxd/sandboxd.h"
 #include "daemon/trim.h"
 #include "proto/text.h"
@@ -46,12 +50,14 @@ struct daemon {
 	struct watches *watches;
 	struct net *net;
 	struct trim trim;
+	struct metrics *metrics, own; // OWN where nothing is shared
+	int64_t started_ms;
 	struct sandboxd sandboxd;
 	struct envd envd;
 	struct route_table tables[2]; // surface A, surface B
 	struct listener *listeners[2 * CONFIG_LISTEN_MAX];
 	size_t listener_count;
-	ev_signal signals[7];
+	ev_signal signals[8];
 	size_t signal_count;
 	ev_timer stop;    // STOPPING: until KILL; DRAINING and UPGRADING: until the end
 	ev_timer upgrade; // begins it, apart from the request that asked for it
@@ -159,6 +165,7 @@ static void stop(struct daemon *d, int sig)
 		return;
 	log_info("stop", "%s: %zu commands end", strsignal(sig), procs_living(d->procs));
 	d->phase = STOPPING;
+	notify_say(d->spec->notify, "STOPPING=1\nSTATUS=stopping");
 	workspace_terminate(d->sandboxd.workspace);
 	procs_terminate(d->procs);
 	ev_now_update(d->loop);
@@ -167,6 +174,18 @@ static void stop(struct daemon *d, int sig)
 	ev_timer_start(d->loop, &d->stop);
 	ev_timer_again(d->loop, &d->look);
 	on_look(d->loop, &d->look, 0);
+}
+
+// Its end is the next READY=1. The time is for Type=notify-reload.
+static void say_reloading(struct notify *n, const char *status)
+{
+	notify_say(n, "RELOADING=1\nMONOTONIC_USEC=%lld\nSTATUS=%s", (long long)(io_mono_ns() / 1000), status);
+}
+
+static void say_serving(const struct daemon *d)
+{
+	const char *ready = d->spec->ready;
+	notify_say(d->spec->notify, "READY=1\nSTATUS=%s", ready ? ready : "serving again");
 }
 
 static void on_upgrade(struct ev_loop *loop, ev_timer *w, int revents)
@@ -178,6 +197,7 @@ static void on_upgrade(struct ev_loop *loop, ev_timer *w, int revents)
 	log_info("upgrade", "%s takes over: %zu commands go on", d->spec->binary, procs_living(d->procs));
 	store_upgrade(d->spec->store);
 	d->phase = UPGRADING;
+	say_reloading(d->spec->notify, "another binary takes over");
 	err_set(&d->refusal, ERR_UNAVAILABLE, "the daemon is being upgraded; reconnect");
 	// Who connects from now on waits for the next daemon.
 	for (size_t i = 0; i < d->listener_count; i++)
@@ -213,6 +233,39 @@ static const char *upgrade_subject(const struct daemon_spec *spec)
 	return !spec->store ? "no store" : spec->binary ? spec->binary : "the binary's path is not known";
 }
 
+static void dump(const struct daemon *d)
+{
+	static const char *const phases[] = {"serving", "stopping", "draining", "upgrading"};
+	const struct dump view = {
+		.config = d->spec->config,
+		.procs = d->procs,
+		.net = d->net,
+		.watches = d->watches,
+		.store = d->spec->store,
+		.metrics = d->metrics,
+		.phase = phases[d->phase],
+		.started_ms = d->started_ms,
+	};
+	dump_write(&view);
+}
+
+static void reload(struct daemon *d)
+{
+	const char *file = d->spec->config->token_file;
+	bool serving = d->phase == SERVING;
+	if (serving)
+		say_reloading(d->spec->notify, "reading the token file");
+	int rc = file ? config_reload_token(d->spec->config) : 0;
+	if (file && rc == 0)
+		rc = control_reloaded(d->envd.control);
+	if (rc < 0)
+		log_error("token_reload", "%s: %s", file, strerror(-rc));
+	else if (file)
+		log_info("token_reload", "%s", "done");
+	if (serving)
+		notify_say(d->spec->notify, "READY=1\nSTATUS=serving%s", rc < 0 ? ", with the token of before" : "");
+}
+
 static void on_signal(struct ev_loop *loop, ev_signal *w, int revents)
 {
 	(void)loop, (void)revents;
@@ -226,15 +279,10 @@ static void on_signal(struct ev_loop *loop, ev_signal *w, int revents)
 		procs_resumed(d->procs);
 		break;
 	case SIGHUP:
-		if (!d->spec->config->token_file)
-			break;
-		rc = config_reload_token(d->spec->config);
-		if (rc == 0)
-			rc = control_reloaded(d->envd.control);
-		if (rc < 0)
-			log_error("token_reload", "%s: %s", d->spec->config->token_file, strerror(-rc));
-		else
-			log_info("token_reload", "%s", "done");
+		reload(d);
+		break;
+	case SIGUSR1:
+		dump(d);
 		break;
 	case SIGUSR2:
 		rc = upgrade(d);
@@ -250,7 +298,7 @@ static void on_signal(struct ev_loop *loop, ev_signal *w, int revents)
 
 static void watch_signals(struct daemon *d)
 {
-	static const int handled[] = {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGCONT, SIGUSR2};
+	static const int handled[] = {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGCONT, SIGUSR1, SIGUSR2};
 	for (size_t i = 0; i < sizeof handled / sizeof *handled; i++) {
 		ev_signal_init(&d->signals[i], on_signal, handled[i]);
 		d->signals[i].data = d;
@@ -259,10 +307,15 @@ static void watch_signals(struct daemon *d)
 	}
 	// The rest must not end the daemon; commands get the default back.
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGUSR1, SIG_IGN);
 	sigset_t none;
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+// Whether each request and each command is logged.
+static bool tells(const struct config *c)
+{
+	return c->access_log || c->log_level >= LOG_DEBUG;
 }
 
 static int build_core(struct daemon *d)
@@ -279,6 +332,8 @@ static int build_core(struct daemon *d)
 		.init = d->spec->under_init ? getppid() : 0,
 		.store = d->spec->store,
 		.cgroups = d->spec->cgroups,
+		.metrics = d->metrics,
+		.tell = tells(c),
 	};
 	d->loop = loop_new();
 	d->users = users_new("/etc/passwd", "/etc/group");
@@ -286,6 +341,9 @@ static int build_core(struct daemon *d)
 	d->watches = d->slices ? watches_new(d->loop, d->slices, NULL) : NULL;
 	if (!d->loop || !d->users || !d->watches)
 		return -ENOMEM;
+	loop_measure(d->loop, d->metrics);
+	watches_count(d->watches, d->metrics);
+	users_by_turns(d->users, d->loop);
 	d->procs = procs_new(d->loop, &limits, &d->spec->base);
 	return d->procs ? 0 : -ENOMEM;
 }
@@ -332,7 +390,7 @@ static int build_net(struct daemon *d)
 		.send_timeout = c->send_timeout,
 		.out_max = OUT_MAX,
 	};
-	struct net_hooks hooks = {.arg = d, .refuse = refuse, .allowed = allowed};
+	struct net_hooks hooks = {.arg = d, .refuse = refuse, .allowed = allowed, .tell = tells(c)};
 	d->net = net_new(d->loop, &limits, &hooks);
 	if (!d->net)
 		return -ENOMEM;
@@ -341,6 +399,9 @@ static int build_net(struct daemon *d)
 		.users = d->users,
 		.slices = d->slices,
 		.watches = d->watches,
+		.net = d->net,
+		.metrics = d->metrics,
+		.started_ms = d->started_ms,
 		.store = d->spec->store,
 		.confine = d->spec->base.confine ? confine_state(d->spec->base.confine) : NULL,
 		.cgroups = cgroups_state(d->spec->cgroups),
@@ -349,6 +410,7 @@ static int build_net(struct daemon *d)
 	if (!d->sandboxd.workspace)
 		return -ENOMEM;
 	sandboxd_routes(&d->tables[0], &d->sandboxd);
+	d->tables[0].counts = &d->metrics->surface[METRICS_A];
 	d->envd = (struct envd){.config = c,
 		.procs = d->procs,
 		.users = d->users,
@@ -363,6 +425,7 @@ static int build_net(struct daemon *d)
 	if (d->spec->envd.count > 0)
 		control_mark();
 	envd_routes(&d->tables[1], &d->envd);
+	d->tables[1].counts = &d->metrics->surface[METRICS_B];
 	int rc = listen_on(d, &d->spec->sandboxd, take_sandboxd);
 	return rc < 0 ? rc : listen_on(d, &d->spec->envd, take_envd);
 }
@@ -383,6 +446,7 @@ static void daemon_release(struct daemon *d)
 		ev_signal_stop(d->loop, &d->signals[i]);
 	if (d->loop) {
 		trim_stop(&d->trim, d->loop);
+		notify_stop(d->spec->notify);
 		ev_timer_stop(d->loop, &d->stop);
 		ev_timer_stop(d->loop, &d->upgrade);
 		ev_timer_stop(d->loop, &d->look);
@@ -406,7 +470,10 @@ static int take_back(struct daemon *d)
 
 int daemon_run(const struct daemon_spec *spec)
 {
-	struct daemon d = {.spec = spec};
+	struct daemon d = {.spec = spec, .started_ms = io_wall_ms()};
+	d.metrics = spec->metrics ? spec->metrics : &d.own;
+	if (!d.metrics->since_ms)
+		d.metrics->since_ms = d.started_ms;
 	// What a command leaves behind comes here when its parent dies, so that it can be found and ended.
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	sandboxd_terminating(&d.refusal);
@@ -432,6 +499,8 @@ int daemon_run(const struct daemon_spec *spec)
 		log_info("no_token", "whoever reaches a port may run commands, as any user");
 	workspace_ready(d.sandboxd.workspace);
 	trim_start(&d.trim, d.loop);
+	notify_start(spec->notify, d.loop);
+	say_serving(&d);
 	ev_run(d.loop, 0);
 	net_flush(d.net);
 	if (d.phase != UPGRADING)

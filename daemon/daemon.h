@@ -20,6 +20,8 @@ struct daemon_sockets {
 
 struct cgroups;
 struct keep;
+struct metrics;
+struct notify;
 struct store;
 
 struct daemon_spec {
@@ -30,9 +32,11 @@ struct daemon_spec {
 	bool under_init;         // the parent is celld's init part
 	struct store *store;     // what of processes does; borrowed, or NULL
 	struct cgroups *cgroups; // one for each command; borrowed, or NULL
+	struct metrics *metrics; // added to, shared with later daemons; borrowed, or NULL
 	struct keep *keep;       // what surface B was told and outlives a crash; borrowed, or NULL
 	const char *binary;      // what takes this one's place at an upgrade; NULL: there are none
 	const char *ready;       // said on stderr once requests are served, or NULL
+	struct notify *notify;   // the service manager, told of the state; borrowed
 };
 
 // Serves until TERM, INT or QUIT, then ends the sandbox: 0. Until SIGUSR2, if there are upgrades: STORE_EXIT_UPGRADE, and the sandbox goes on.

@@ -2,6 +2,7 @@
 #include "daemon/daemon_loop.h"
 
 #include "daemon/log.h"
+#include "daemon/metrics.h"
 
 #include <errno.h>
 #include <ev.h>
@@ -31,7 +32,10 @@ static struct {
 static ev_async wake;
 static ev_timer again;
 static ev_fork anew;
-static bool failing; // since the timer was last due
+static ev_check awake;
+static struct metrics *measured; // or NULL
+static double awake_at;          // loop time at which this turn began; 0 = none has
+static bool failing;             // since the timer was last due
 static int refs;
 
 static bool is_reserve(const void *p)
@@ -115,6 +119,9 @@ static void on_anew(struct ev_loop *loop, ev_fork *w, int revents)
 // each turn, so woken at once they would spin.)
 static void on_sleep(struct ev_loop *loop) EV_NOEXCEPT
 {
+	if (awake_at > 0)
+		metrics_observe(&measured->turn, (int64_t)((ev_now(loop) - awake_at) * 1e9));
+	awake_at = 0;
 	if (!ev_pending_count(loop))
 		return;
 	// If libev's own pipe is one of them it would stay unwatched, and the next signal end the process by an assertion: its start mends it.
@@ -137,6 +144,18 @@ static void on_slept(struct ev_loop *loop) EV_NOEXCEPT
 	(void)loop;
 }
 
+static void on_awake(struct ev_loop *loop, ev_check *w, int revents)
+{
+	(void)w, (void)revents;
+	awake_at = ev_now(loop);
+}
+
+void loop_measure(struct ev_loop *loop, struct metrics *m)
+{
+	measured = m;
+	ev_check_start(loop, &awake);
+}
+
 static void on_wake(struct ev_loop *loop, ev_async *w, int revents)
 {
 	(void)loop, (void)w, (void)revents;
@@ -154,6 +173,9 @@ struct ev_loop *loop_new(void)
 	ev_timer_init(&again, on_again, 0., AGAIN);
 	ev_fork_init(&anew, on_anew);
 	ev_fork_start(loop, &anew);
+	ev_check_init(&awake, on_awake);
+	ev_set_priority(&awake, EV_MAXPRI);
+	awake_at = 0;
 	failing = false;
 	refs = 0;
 	ev_set_loop_release_cb(loop, on_sleep, on_slept);
@@ -164,6 +186,7 @@ void loop_free(struct ev_loop *loop)
 {
 	if (!loop)
 		return;
+	ev_check_stop(loop, &awake);
 	ev_async_stop(loop, &wake);
 	ev_timer_stop(loop, &again);
 	ev_fork_stop(loop, &anew);

@@ -223,6 +223,12 @@ static void reap(struct init *in)
 	}
 }
 
+static void store_turn(struct init *in)
+{
+	if (init_store_turn(&in->store))
+		reap(in);
+}
+
 static bool asks_for_end(int sig)
 {
 	return sig == SIGTERM || sig == SIGINT || sig == SIGQUIT;
@@ -232,6 +238,10 @@ static void handle(struct init *in, int sig)
 {
 	if (sig == SIGCHLD) {
 		reap(in);
+		return;
+	}
+	if (sig == STORE_SIGNAL) {
+		store_turn(in);
 		return;
 	}
 	if (in->daemon)
@@ -279,7 +289,7 @@ static void earlier(int64_t *due, int64_t other)
 		*due = other;
 }
 
-// Waits for a signal or a message, or until the next thing is due.
+// Waits for a signal, or until the next thing is due. The channel alone wakes nobody.
 static void wait_for_more(const struct init *in, struct pollfd p[2])
 {
 	int64_t due = in->start_at_ns;
@@ -290,7 +300,7 @@ static void wait_for_more(const struct init *in, struct pollfd p[2])
 		left = 0;
 	struct timespec ts = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
 	p[0] = (struct pollfd){.fd = in->signals, .events = POLLIN};
-	p[1] = (struct pollfd){.fd = in->store.channel, .events = POLLIN};
+	p[1] = (struct pollfd){.fd = in->store.more ? in->store.channel : -1, .events = POLLIN};
 	if (ppoll(p, 2, due ? &ts : NULL, NULL) < 0)
 		p[0].revents = p[1].revents = 0;
 }
@@ -301,15 +311,17 @@ static void turn(struct init *in)
 	wait_for_more(in, p);
 	if (p[0].revents)
 		take_signals(in);
-	bool freed = p[1].revents && init_store_turn(&in->store);
-	if (init_store_overdue(&in->store) || freed)
+	if (p[1].revents)
+		store_turn(in);
+	if (init_store_overdue(&in->store))
 		reap(in);
 	on_time(in);
 }
 
 int init_run(const struct init_spec *spec)
 {
-	static const int handled[] = {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT};
+	static const int handled[] = {
+		SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT, STORE_SIGNAL};
 	struct init in = {.spec = spec, .store = {.store = spec->store, .channel = -1}};
 	sigemptyset(&in.mask);
 	for (size_t i = 0; i < sizeof handled / sizeof *handled; i++)

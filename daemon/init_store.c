@@ -234,8 +234,6 @@ static void take_hand(struct init_store *is, const struct store_msg *m, bool who
 
 static void act_on(struct init_store *is, const struct store_msg *m, bool whole, const int *fds, size_t count)
 {
-	if (m->op == STORE_OP_WAKE && count == 0)
-		return;
 	if (m->op == STORE_OP_HAND && m->slot < store_used_to(is->store) && m->ends && !(m->ends & ~STORE_ALL_ENDS)) {
 		take_hand(is, m, whole, fds, count);
 		return;
@@ -298,7 +296,6 @@ static void look_at_dirty(struct init_store *is)
 {
 	struct store *s = is->store;
 	size_t used = store_used_to(s);
-	__atomic_exchange_n(&s->head->woken, 0, __ATOMIC_ACQ_REL); // before the marks: one that comes later sends again
 	for (size_t w = 0; w < (used + 31) / 32; w++) {
 		uint32_t bits = __atomic_load_n(&s->dirty[w], __ATOMIC_ACQUIRE);
 		if (!bits)
@@ -317,8 +314,10 @@ bool init_store_turn(struct init_store *is)
 	if (!is->store || is->channel < 0)
 		return false;
 	size_t before = is->held;
-	for (int i = 0; i < TURN_MAX && receive(is); i++)
-		;
+	__atomic_exchange_n(&is->store->head->woken, 0, __ATOMIC_ACQ_REL); // first: what comes later has its own signal
+	is->more = true;
+	for (int i = 0; i < TURN_MAX && is->more; i++)
+		is->more = receive(is);
 	look_at_dirty(is);
 	return is->held != before;
 }
@@ -339,6 +338,7 @@ int init_store_open(struct init_store *is)
 	int ends[2];
 	is->channel = -1;
 	is->strange = is->unkept = 0;
+	is->more = false;
 	if (!is->store)
 		return -1;
 	if (!store_whole(is->store))
@@ -373,6 +373,8 @@ void init_store_gone(struct init_store *is)
 	for (int i = 0; i < LAST_MAX && is->channel >= 0 && receive(is); i++)
 		;
 	io_close(&is->channel);
+	is->more = false;
+	store_set(&s->head->woken, 0);
 	look_at_dirty(is);
 	is->orphans = 0;
 	for (size_t i = 0, n = store_used_to(s); i < n; i++) {

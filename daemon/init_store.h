@@ -17,6 +17,7 @@ struct init_store {
 	pid_t daemon;        // 0 while none runs
 	size_t orphans;      // slots whose processes are init's own children
 	size_t held;         // zombies that wait for the daemon's word
+	bool more;           // the last turn has left messages in the channel
 	uint32_t strange;    // messages of this daemon that made no sense
 	uint32_t unkept;     // ... and those whose descriptors found no room
 };
@@ -27,7 +28,8 @@ int init_store_open(struct init_store *is);
 void init_store_child(struct init_store *is, int channel);
 // The daemon has died: what it had sent counts still, its living processes are init's now, and nothing is held any more.
 void init_store_gone(struct init_store *is);
-// Reads what the daemon sent, a bounded number of messages, and does what its slots ask for. True if a zombie that was held is gone.
+// After a STORE_SIGNAL, and while there is more: reads what the daemon sent, a bounded number of messages, and does what its slots ask for.
+// True if a zombie that was held is gone.
 bool init_store_turn(struct init_store *is);
 // A child of init has ended, as waitid tells with WNOWAIT: recorded if a slot knows it. True if it must not be reaped yet.
 bool init_store_ended(struct init_store *is, const siginfo_t *si);

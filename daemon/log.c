@@ -24,7 +24,8 @@ static struct {
 	enum log_level level;
 	bool json;
 	uint64_t lost; // lines that no written line has told of yet
-} state = {LOG_INFO, false, 0};
+	uint64_t lost_ever;
+} state = {LOG_INFO, false, 0, 0};
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
@@ -32,6 +33,7 @@ struct line {
 	char p[LINE_SIZE];
 	size_t n;
 	bool cut;
+	bool quoted; // within the quotes of a text line's field
 };
 
 void log_setup(enum log_level level, bool json)
@@ -94,16 +96,15 @@ static void put_char(struct line *l, const unsigned char *s, size_t len)
 		put_format(l, "\\%c", name[1]);
 	else if (*s < 0x20 || *s == 0x7f || c1)
 		put_format(l, state.json ? "\\u%04x" : "\\x%02x", (unsigned)s[len - 1]);
-	else if (state.json && (*s == '"' || *s == '\\'))
+	else if ((state.json || l->quoted) && (*s == '"' || *s == '\\'))
 		put_format(l, "\\%c", *s);
 	else
 		put(l, (const char *)s, len);
 }
 
-static void put_text(struct line *l, const char *text)
+static void put_bytes(struct line *l, const char *text, size_t n)
 {
 	const unsigned char *s = (const unsigned char *)text;
-	size_t n = strlen(text);
 	while (n > 0 && !l->cut) {
 		size_t len = char_len(s, n);
 		put_char(l, s, len);
@@ -111,6 +112,11 @@ static void put_text(struct line *l, const char *text)
 		s += len;
 		n -= len;
 	}
+}
+
+static void put_text(struct line *l, const char *text)
+{
+	put_bytes(l, text, strlen(text));
 }
 
 static void put_time(struct line *l)
@@ -137,23 +143,73 @@ static bool emit(struct line *l)
 		done += (size_t)n;
 	}
 	state.lost += done < l->n;
+	state.lost_ever += done < l->n;
 	return done == l->n;
 }
 
-static void compose(struct line *l, enum log_level level, const char *event, const char *msg)
+// A text of a text line needs quotes if without them it would look like something else.
+static bool needs_quotes(const char *s)
+{
+	return !*s || strpbrk(s, " \"=\\");
+}
+
+static void put_field(struct line *l, const struct log_field *f)
+{
+	// The worst case of an escaped byte is six: a field that is begun is never cut, or the line would be no JSON.
+	if (sizeof(l->p) - TAIL_SIZE - l->n < (f->text ? 6 * LOG_TEXT_MAX : 0) + strlen(f->key) + 32)
+		return;
+	bool quotes = f->text && (state.json || needs_quotes(f->text));
+	put_format(l, state.json ? ",\"%s\":" : " %s=", f->key);
+	if (!f->text)
+		put_format(l, "%lld", (long long)f->number);
+	put(l, "\"", quotes);
+	l->quoted = quotes;
+	if (f->text)
+		put_bytes(l, f->text, strnlen(f->text, LOG_TEXT_MAX));
+	l->quoted = false;
+	put(l, "\"", quotes);
+}
+
+static void put_fields(struct line *l, const struct log_field *fields, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		put_field(l, &fields[i]);
+}
+
+struct words {
+	const char *event, *msg;
+	const struct log_field *fields;
+	size_t count;
+};
+
+static void compose(struct line *l, enum log_level level, const struct words *w)
 {
 	put(l, "{\"t\":\"", state.json ? 6 : 0);
 	put_time(l);
 	put_format(l, state.json ? "\",\"level\":\"%s\",\"event\":\"" : " %s ", level_names[level]);
-	put_text(l, event);
+	put_text(l, w->event);
 	put_format(l, state.json ? "\"" : ": ");
 	if (state.lost > 0)
 		put_format(l, state.json ? ",\"lost\":%llu" : "(%llu lines lost) ", (unsigned long long)state.lost);
 	if (state.json)
+		put_fields(l, w->fields, w->count); // before the message, which may be cut
+	if (state.json)
 		put_format(l, ",\"msg\":\"");
-	put_text(l, msg);
+	put_text(l, w->msg);
 	if (state.json)
 		put_end(l, "\"}");
+	else
+		put_fields(l, w->fields, w->count);
+}
+
+static void write_line(enum log_level level, const struct words *w)
+{
+	struct line l;
+	l.n = 0;
+	l.cut = l.quoted = false;
+	compose(&l, level, w);
+	if (emit(&l))
+		state.lost = 0;
 }
 
 void log_line(enum log_level level, const char *event, const char *fmt, ...)
@@ -167,13 +223,20 @@ void log_line(enum log_level level, const char *event, const char *fmt, ...)
 	if (vsnprintf(msg, sizeof(msg), fmt, ap) < 0)
 		msg[0] = '\0';
 	va_end(ap);
-	struct line l;
-	l.n = 0;
-	l.cut = false;
-	compose(&l, level, event, msg);
-	if (emit(&l))
-		state.lost = 0;
+	write_line(level, &(struct words){event, msg, NULL, 0});
 	errno = saved;
+}
+
+void log_record(const char *event, const char *msg, const struct log_field *fields, size_t count)
+{
+	int saved = errno;
+	write_line(LOG_INFO, &(struct words){event, msg, fields, count});
+	errno = saved;
+}
+
+uint64_t log_lost(void)
+{
+	return state.lost_ever;
 }
 
 void log_plain(const char *fmt, ...)
@@ -187,7 +250,7 @@ void log_plain(const char *fmt, ...)
 	va_end(ap);
 	struct line l;
 	l.n = 0;
-	l.cut = false;
+	l.cut = l.quoted = false;
 	const char *s = msg;
 	for (size_t n = strlen(msg); n > 0 && !l.cut;) {
 		size_t len = char_len((const unsigned char *)s, n);

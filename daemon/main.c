@@ -7,13 +7,16 @@
 #include "daemon/core/store_priv.h"
 #include "daemon/core/tree.h"
 #include "daemon/core/users.h"
+#include "daemon/ctl/ctl.h"
 #include "daemon/daemon.h"
 #include "daemon/envd/envd.h"
 #include "daemon/handoff.h"
 #include "daemon/init.h"
 #include "daemon/io.h"
 #include "daemon/log.h"
-#include "daemon/net/listener.h"
+#include "daemon/main_listen.h"
+#include "daemon/metrics.h"
+#include "daemon/notify.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -40,6 +43,7 @@ struct start {
 	struct config config;
 	struct daemon_spec spec;
 	struct handoff handoff;
+	struct notify notify;
 	struct confine *confine;
 	char **argv;
 	char own[16];
@@ -117,6 +121,11 @@ static void settle_user(struct config *c, char *own, size_t n)
 static int prepare_workspace(const struct config *c)
 {
 	struct user user = {0};
+	// Which is there in any case: that saves a start the reading of two files.
+	if (geteuid() == 0 && strcmp(c->user, "root") == 0) {
+		int rc = make_workspace(c->workspace, &user);
+		return rc < 0 ? start_fails("workspace", c->workspace, rc) : 0;
+	}
 	struct users *users = users_new("/etc/passwd", "/etc/group");
 	int rc = users ? users_find(users, c->user, &user) : -ENOMEM;
 	if (rc < 0) {
@@ -133,24 +142,6 @@ static int prepare_workspace(const struct config *c)
 	return rc;
 }
 
-static int open_sockets(
-	struct daemon_sockets *s, const char *const *specs, size_t count, bool fallback4, char *names, size_t n)
-{
-	size_t used = 0;
-	snprintf(names, n, "off");
-	for (size_t i = 0; i < count; i++) {
-		char name[160];
-		int fd = listener_open(specs[i], fallback4);
-		int rc = fd < 0 ? fd : listener_name(fd, name, sizeof name);
-		if (rc < 0)
-			return start_fails("listen", specs[i], rc);
-		s->fd[s->count++] = fd;
-		int len = snprintf(names + used, n - used, "%s%s", i ? "," : "", name);
-		used += len > 0 && (size_t)len < n - used ? (size_t)len : 0;
-	}
-	return 0;
-}
-
 // Small blocks that are free are joined at once, or the heap of a large JSON document would never go back to the kernel.
 static void tune_memory(void)
 {
@@ -158,6 +149,7 @@ static void tune_memory(void)
 	// Set, so that glibc does not raise it after the first large block: those go back as soon as they are freed.
 	mallopt(M_MMAP_THRESHOLD, 1 << 20);
 	mallopt(M_TRIM_THRESHOLD, 1 << 20);
+	mallopt(M_ARENA_MAX, 1); // the thread of the slices has none of its own
 }
 
 static void raise_limits(struct rlimit *original, int *original_oom)
@@ -209,7 +201,10 @@ static int renew(void *arg, unsigned restarts, int channel)
 	h->restarts = restarts;
 	snprintf(h->cgroups, sizeof h->cgroups, "%s", groups_path(start->spec.cgroups));
 	snprintf(h->token, sizeof h->token, "%s", start->config.token ? start->config.token : "");
-	int rc = handoff_exec(h, start->argv, channel);
+	int rc = notify_export(&start->notify);
+	if (rc == 0)
+		rc = handoff_exec(h, start->argv, channel);
+	notify_hide();
 	explicit_bzero(h->token, sizeof h->token);
 	return rc;
 }
@@ -390,11 +385,11 @@ static int begin(struct start *st)
 	struct daemon_spec *spec = &st->spec;
 	struct handoff *h = &st->handoff;
 	char a[1024], b[1024];
-	if (prepare_workspace(c) != 0 ||
-		open_sockets(&spec->sandboxd, c->listen, c->listen_count, c->listen_default, a, sizeof a) != 0 ||
-		open_sockets(&spec->envd, c->envd_listen, c->envd_listen_count, c->envd_listen_default, b, sizeof b) !=
-			0)
-		return 1;
+	int status = prepare_workspace(c);
+	if (status == 0)
+		status = main_listen(c, &st->notify, spec, a, b, sizeof a);
+	if (status)
+		return status;
 	raise_limits(&h->nofile, &h->oom_score_adj);
 	int rc = spawn_base_init(&spec->base, &h->nofile, h->oom_score_adj);
 	if (rc < 0)
@@ -460,7 +455,10 @@ int main(int argc, char **argv)
 	int status;
 	if (open_standard_fds() < 0)
 		return 1;
+	if (argc > 1 && strcmp(argv[1], "ctl") == 0)
+		return ctl_main(argc - 1, argv + 1);
 	reset_signals();
+	int told = notify_take(&st.notify); // first: its sockets are to meet nothing of ours
 	int resumed = handoff_take(&st.handoff);
 	if (resumed < 0) {
 		log_plain("celld: what the binary before has left cannot be read: %s", strerror(-resumed));
@@ -473,7 +471,11 @@ int main(int argc, char **argv)
 	st.argv = argv;
 	st.spec.base.devnull = -1;
 	st.spec.config = &st.config;
+	st.spec.notify = &st.notify;
 	log_setup(st.config.log_level, st.config.log_json);
+	if (told < 0)
+		log_warn("notify", "NOTIFY_SOCKET: %s", strerror(-told));
+	st.spec.metrics = metrics_new(); // before the init part forks its first daemon; NULL: each counts for itself
 	tune_memory();
 	umask(022);
 	settle_user(&st.config, st.own, sizeof st.own);
@@ -491,5 +493,6 @@ int main(int argc, char **argv)
 		keep_free(st.spec.keep);
 	spawn_base_release(&st.spec.base);
 	store_free(st.spec.store);
+	metrics_free(st.spec.metrics);
 	return status;
 }

@@ -122,13 +122,20 @@ static bool make_room(struct buf *b, size_t n)
 	return !b->fail;
 }
 
+// True if N more bytes and a NUL fit as things are: what nearly every append finds, and so cheap enough not to count. (False for some that
+// make_room has room for: an empty buffer's first bytes, the last one below a limit.)
+static bool fits(const struct buf *b, size_t n)
+{
+	return !b->fail && n < b->cap - b->off - b->len && n < b->max - b->len;
+}
+
 void buf_append(struct buf *b, const void *p, size_t n)
 {
 	if (n == 0)
 		return;
 	uintptr_t at = (uintptr_t)p, mem = (uintptr_t)b->mem;
 	assert(at + n <= mem || at >= mem + b->cap); // growing would pull the bytes away
-	if (!make_room(b, n))
+	if (!fits(b, n) && !make_room(b, n))
 		return;
 	memcpy(end_of(b), p, n);
 	b->len += n;
@@ -141,7 +148,7 @@ void buf_str(struct buf *b, const char *s)
 
 void buf_byte(struct buf *b, unsigned char c)
 {
-	if (!make_room(b, 1))
+	if (!fits(b, 1) && !make_room(b, 1))
 		return;
 	*end_of(b) = c;
 	b->len++;
@@ -202,7 +209,7 @@ void buf_vprintf(struct buf *b, const char *fmt, va_list ap)
 
 unsigned char *buf_reserve(struct buf *b, size_t n)
 {
-	return make_room(b, n) ? end_of(b) : NULL;
+	return fits(b, n) || make_room(b, n) ? end_of(b) : NULL;
 }
 
 void buf_commit(struct buf *b, size_t n)

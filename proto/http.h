@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum http_kind { HTTP_REQUEST, HTTP_RESPONSE };
 
@@ -77,10 +78,24 @@ bool http_idle(const struct http *h);
 // reason. Holds for one answer and the interim ones (1xx) before it.
 void http_expect_no_body(struct http *h);
 
+// These are inline for their lengths to be constants: a request asks for some fifteen headers, most of which are not there.
+bool http_same_nocase(const char *a, const char *b, size_t n); // ASCII, any case
+static inline bool http_span_is_nocase(struct http_span s, const char *lit)
+{
+	size_t n = strlen(lit);
+	return s.n == n && http_same_nocase(s.p, lit, n);
+}
+static inline bool http_span_is(struct http_span s, const char *lit) // exact
+{
+	size_t n = strlen(lit);
+	return s.n == n && (n == 0 || memcmp(s.p, lit, n) == 0);
+}
+struct http_span http_get_n(const struct http_head *head, const char *name, size_t n);
 // The value of the first header NAME (any case), or p = NULL.
-struct http_span http_get(const struct http_head *head, const char *name);
-bool http_span_is(struct http_span s, const char *lit);        // exact
-bool http_span_is_nocase(struct http_span s, const char *lit); // ASCII, any case
+static inline struct http_span http_get(const struct http_head *head, const char *name)
+{
+	return http_get_n(head, name, strlen(name));
+}
 // S without the blanks and tabs around it.
 struct http_span http_span_trim(struct http_span s);
 // True if a comma-separated header NAME (all its lines) contains TOKEN, any case.

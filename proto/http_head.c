@@ -108,9 +108,11 @@ static int check_status_line(struct http_head *head, const char *p, const char *
 
 static bool host_valid(struct http_span s)
 {
-	for (size_t i = 0; i < s.n; i++)
-		if (!is_visible(s.p[i]) || strchr("/\\?#@,", s.p[i]))
+	for (size_t i = 0; i < s.n; i++) {
+		char c = s.p[i];
+		if (!is_visible(c) || c == '/' || c == '\\' || c == '?' || c == '#' || c == '@' || c == ',')
 			return false;
+	}
 	return true;
 }
 

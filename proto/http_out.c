@@ -8,32 +8,26 @@
 
 enum { SIZE_DIGITS = 7 }; // 16 MiB in hex
 
-struct http_span http_get(const struct http_head *head, const char *name)
-{
-	for (size_t i = 0; i < head->header_count; i++)
-		if (http_span_is_nocase(head->headers[i].name, name))
-			return head->headers[i].value;
-	return (struct http_span){NULL, 0};
-}
-
-bool http_span_is(struct http_span s, const char *lit)
-{
-	return s.n == strlen(lit) && (s.n == 0 || memcmp(s.p, lit, s.n) == 0);
-}
-
 static char lower(char c)
 {
 	return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-bool http_span_is_nocase(struct http_span s, const char *lit)
+bool http_same_nocase(const char *a, const char *b, size_t n)
 {
-	if (s.n != strlen(lit))
-		return false;
-	for (size_t i = 0; i < s.n; i++)
-		if (lower(s.p[i]) != lower(lit[i]))
+	for (size_t i = 0; i < n; i++)
+		if (a[i] != b[i] && lower(a[i]) != lower(b[i]))
 			return false;
 	return true;
+}
+
+struct http_span http_get_n(const struct http_head *head, const char *name, size_t n)
+{
+	const struct http_header *h = head->headers;
+	for (size_t i = 0; i < head->header_count; i++)
+		if (h[i].name.n == n && http_same_nocase(h[i].name.p, name, n))
+			return h[i].value;
+	return (struct http_span){NULL, 0};
 }
 
 static bool is_blank(char c)
@@ -73,7 +67,14 @@ bool http_has_token(const struct http_head *head, const char *name, const char *
 
 void http_put_status(struct buf *out, int status)
 {
-	buf_printf(out, "HTTP/1.1 %03d %s\r\n", status, err_phrase(status));
+	char line[] = "HTTP/1.1 000 ";
+	assert(status >= 0 && status < 1000);
+	char *at = line + sizeof line - 2; // the last blank
+	for (int left = status; left > 0; left /= 10)
+		*--at = (char)('0' + left % 10);
+	buf_append(out, line, sizeof line - 1);
+	buf_str(out, err_phrase(status));
+	BUF_LIT(out, "\r\n");
 }
 
 void http_put_request(struct buf *out, const char *method, const char *target)

@@ -85,10 +85,10 @@ static json_t *load(const char *p, size_t n)
 	return json_loadb(p, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
 }
 
-static json_t *load_bounded(const char *p, size_t n)
+static json_t *load_bounded(const char *p, size_t n, size_t bound)
 {
 	tree.ring.prev = tree.ring.next = &tree.ring;
-	tree.left = n < PTRDIFF_MAX / TREE_FACTOR - TREE_SLACK ? n * TREE_FACTOR + TREE_SLACK : PTRDIFF_MAX;
+	tree.left = bound;
 	tree.rc = 0;
 	tree.active = true;
 	json_t *doc = load(p, n);
@@ -99,9 +99,9 @@ static json_t *load_bounded(const char *p, size_t n)
 	return doc;
 }
 
-json_t *jsonr_parse(const void *p, size_t n, struct err *e)
+static json_t *parse(const void *p, size_t n, size_t bound, struct err *e)
 {
-	json_t *doc = load_bounded(p, n);
+	json_t *doc = load_bounded(p, n, bound);
 	if (json_is_object(doc))
 		return doc;
 	jsonr_free(doc);
@@ -112,6 +112,17 @@ json_t *jsonr_parse(const void *p, size_t n, struct err *e)
 	else
 		err_set(e, ERR_INVALID_ARGUMENT, "invalid json");
 	return NULL;
+}
+
+json_t *jsonr_parse(const void *p, size_t n, struct err *e)
+{
+	bool fits = n < PTRDIFF_MAX / TREE_FACTOR - TREE_SLACK;
+	return parse(p, n, fits ? n * TREE_FACTOR + TREE_SLACK : PTRDIFF_MAX, e);
+}
+
+json_t *jsonr_parse_trusted(const void *p, size_t n, struct err *e)
+{
+	return parse(p, n, PTRDIFF_MAX, e);
 }
 
 void jsonr_free(json_t *doc)
@@ -296,11 +307,61 @@ static size_t special(const struct jsonw *w, const unsigned char *p, size_t n)
 	return p[0] == 0xE2 && n > 2 && p[1] == 0x80 && (p[2] == 0xA8 || p[2] == 0xA9) ? 3 : 0;
 }
 
+// The high bit of each byte of WORD that is C, and perhaps of some in front of it (in a number's order).
+static inline uint64_t bytes_equal(uint64_t word, unsigned char c)
+{
+	const uint64_t ones = UINT64_C(0x0101010101010101);
+	uint64_t x = word ^ ones * c;
+	return (x - ones) & ~x;
+}
+
+// True if the eight bytes are ASCII that nobody escapes.
+static inline bool word_plain(uint64_t word)
+{
+	const uint64_t ones = UINT64_C(0x0101010101010101), high = ones * 0x80;
+	uint64_t found = word | ((word - ones * 0x20) & ~word) | bytes_equal(word, '\\');
+	found |= bytes_equal(word | ones * ('<' ^ '>'), '>') | bytes_equal(word | ones * ('"' ^ '&'), '&');
+	return !(found & high);
+}
+
+// How many of the N bytes at the front are that, as far as eight at a time tell.
+static size_t plain_run(const unsigned char *p, size_t n)
+{
+	size_t i = 0;
+	for (uint64_t word; n - i >= sizeof word; i += sizeof word) {
+		memcpy(&word, p + i, sizeof word);
+		if (!word_plain(word))
+			break;
+	}
+	return i;
+}
+
+// True if all N bytes are that: names, paths, keys. (In one piece, and not byte by byte, they cost a third.)
+static bool is_plain(const unsigned char *p, size_t n)
+{
+	uint64_t word = UINT64_C(0x6161616161616161);
+	size_t i = plain_run(p, n);
+	if (n - i >= sizeof word)
+		return false;
+	if (n >= sizeof word) {
+		memcpy(&word, p + n - sizeof word, sizeof word); // some of them again
+	} else if (n >= sizeof(uint32_t)) {
+		uint32_t first, last;
+		memcpy(&first, p, sizeof first);
+		memcpy(&last, p + n - sizeof last, sizeof last);
+		word = first | (uint64_t)last << 32;
+	} else if (n > 0) {
+		word = word << 24 | (uint64_t)p[0] << 16 | (uint64_t)p[n / 2] << 8 | p[n - 1];
+	}
+	return word_plain(word);
+}
+
 static void put_inside(const struct jsonw *w, const unsigned char *p, size_t n)
 {
 	for (size_t i = 0; i < n;) {
 		size_t from = i, len = 0;
 		unsigned char seen = 0;
+		i += plain_run(p + i, n - i);
 		while (i < n && (len = special(w, p + i, n - i)) == 0)
 			seen |= p[i++];
 		// What ends a run is a whole character, so one cut there is invalid in the whole string too.
@@ -321,6 +382,15 @@ static void put_inside(const struct jsonw *w, const unsigned char *p, size_t n)
 
 static void put_string(const struct jsonw *w, const unsigned char *p, size_t n)
 {
+	unsigned char *to = is_plain(p, n) ? buf_reserve(w->out, n + 2) : NULL;
+	if (to) {
+		to[0] = '"';
+		if (n > 0)
+			memcpy(to + 1, p, n);
+		to[n + 1] = '"';
+		buf_commit(w->out, n + 2);
+		return;
+	}
 	buf_byte(w->out, '"');
 	put_inside(w, p, n);
 	buf_byte(w->out, '"');
@@ -336,7 +406,7 @@ static void comma(struct jsonw *w)
 {
 	uint64_t level = UINT64_C(1) << w->depth;
 	if (!w->after_key && w->depth > 0 && !(w->first & level))
-		buf_str(w->out, w->spaced ? ", " : ",");
+		buf_append(w->out, ", ", w->spaced ? 2 : 1);
 	w->first &= ~level;
 	w->after_key = false;
 }
@@ -385,9 +455,19 @@ void jsonw_arr_end(struct jsonw *w)
 void jsonw_key(struct jsonw *w, const char *key)
 {
 	assert(w->depth > 0 && !w->after_key);
+	size_t n = strlen(key);
 	comma(w);
-	put_string(w, (const unsigned char *)key, strlen(key));
-	buf_byte(w->out, ':');
+	unsigned char *to = is_plain((const unsigned char *)key, n) ? buf_reserve(w->out, n + 3) : NULL;
+	if (to) { // nearly all keys: in one piece
+		*to++ = '"';
+		memcpy(to, key, n);
+		to[n] = '"';
+		to[n + 1] = ':';
+		buf_commit(w->out, n + 3);
+	} else {
+		put_string(w, (const unsigned char *)key, n);
+		buf_byte(w->out, ':');
+	}
 	w->after_key = true;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "proto/pbjson.h"
+#include "proto/pbjson_priv.h"
 
 #include "proto/json.h"
 #include "proto/text.h"
@@ -11,8 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { NAME_MAX_LEN = 64 };
 
 struct reader {
 	const ProtobufCMessageDescriptor *top;
@@ -321,12 +319,14 @@ static int read_map(struct reader *r, const ProtobufCFieldDescriptor *f, const j
 
 // --- messages ---
 
-static const ProtobufCFieldDescriptor *find_field(const ProtobufCMessageDescriptor *d, const char *key)
+const ProtobufCFieldDescriptor *pbjson_field(const ProtobufCMessageDescriptor *d, const char *key)
 {
 	for (unsigned i = 0; i < d->n_fields; i++) {
-		char name[NAME_MAX_LEN];
+		char name[PBJSON_NAME];
+		if (strcmp(key, d->fields[i].name) == 0)
+			return &d->fields[i];
 		pbjson_name(name, sizeof(name), d->fields[i].name);
-		if (strcmp(key, name) == 0 || strcmp(key, d->fields[i].name) == 0)
+		if (strcmp(key, name) == 0)
 			return &d->fields[i];
 	}
 	return NULL;
@@ -366,7 +366,7 @@ static int read_fields(struct reader *r, const json_t *v, ProtobufCMessage *m)
 	assert(d->n_fields <= 64);
 	for (void *it = json_object_iter(obj); it; it = json_object_iter_next(obj, it)) {
 		const char *key = json_object_iter_key(it);
-		const ProtobufCFieldDescriptor *f = find_field(d, key);
+		const ProtobufCFieldDescriptor *f = pbjson_field(d, key);
 		if (!f)
 			continue;
 		uint64_t bit = UINT64_C(1) << (f - d->fields);
@@ -421,13 +421,19 @@ ProtobufCMessage *pbjson_read(const ProtobufCMessageDescriptor *d, const void *p
 		err_set(e, ERR_INVALID_ARGUMENT, "unmarshal message: zero-length payload is not a valid JSON object");
 		return NULL;
 	}
+	ProtobufCMessage *m;
+	int rc = pbjson_read_flat(d, p, n, &m);
+	if (rc < 0)
+		pb_refuse(e, d, rc, "proto: out of memory");
+	if (rc != 0)
+		return m;
 	json_t *doc = jsonr_parse(p, n, e);
 	if (!doc) {
 		if (e->code == ERR_INVALID_ARGUMENT)
 			pb_refuse(e, d, 0, "proto: syntax error: invalid json");
 		return NULL;
 	}
-	ProtobufCMessage *m = pbjson_read_tree(d, doc, n, e);
+	m = pbjson_read_tree(d, doc, n, e);
 	jsonr_free(doc);
 	return m;
 }

@@ -4,7 +4,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,14 +28,12 @@ void pbjson_name(char *to, size_t size, const char *field)
 	to[n] = '\0';
 }
 
-static void put_number(struct writer *j, long long v, bool quoted)
+// As a string: JavaScript's numbers have 53 bits.
+static void put_int64(struct writer *j, int64_t v)
 {
-	char text[24];
-	int n = snprintf(text, sizeof(text), "%lld", v);
-	if (quoted)
-		jsonw_str(&j->w, text, (size_t)n);
-	else
-		jsonw_raw(&j->w, text, (size_t)n);
+	jsonw_raw(&j->w, "\"", 1);
+	buf_i64(j->w.out, v);
+	buf_byte(j->w.out, '"');
 }
 
 static void put_enum(struct writer *j, const ProtobufCEnumDescriptor *d, int v)
@@ -55,13 +52,13 @@ static void put_value(struct writer *j, const ProtobufCFieldDescriptor *f, const
 	switch (f->type) {
 	case PROTOBUF_C_TYPE_INT32:
 	case PROTOBUF_C_TYPE_SINT32:
-		put_number(j, *(const int32_t *)at, false);
+		jsonw_int(&j->w, *(const int32_t *)at);
 		break;
 	case PROTOBUF_C_TYPE_UINT32:
-		put_number(j, *(const uint32_t *)at, false);
+		jsonw_int(&j->w, *(const uint32_t *)at);
 		break;
 	case PROTOBUF_C_TYPE_INT64:
-		put_number(j, *(const int64_t *)at, true);
+		put_int64(j, *(const int64_t *)at);
 		break;
 	case PROTOBUF_C_TYPE_BOOL:
 		jsonw_bool(&j->w, *(const protobuf_c_boolean *)at);
@@ -152,6 +149,16 @@ static void put_time(struct writer *j, const ProtobufCMessage *m)
 	jsonw_str(&j->w, text, n);
 }
 
+static void put_name(struct writer *j, const char *field)
+{
+	char name[NAME_MAX_LEN];
+	if (strchr(field, '_')) {
+		pbjson_name(name, sizeof(name), field);
+		field = name;
+	}
+	jsonw_key(&j->w, field);
+}
+
 static void put_message(struct writer *j, const ProtobufCMessage *m)
 {
 	const ProtobufCMessageDescriptor *d = m ? m->descriptor : NULL;
@@ -162,11 +169,9 @@ static void put_message(struct writer *j, const ProtobufCMessage *m)
 	jsonw_obj(&j->w);
 	for (unsigned i = 0; d && i < d->n_fields; i++) {
 		const ProtobufCFieldDescriptor *f = &d->fields[i];
-		char name[NAME_MAX_LEN];
 		if (!pb_is_set(m, f))
 			continue;
-		pbjson_name(name, sizeof(name), f->name);
-		jsonw_key(&j->w, name);
+		put_name(j, f->name);
 		if (pb_is_map(f))
 			put_map(j, *(ProtobufCMessage ***)pb_at(m, f), *(size_t *)pb_quantifier(m, f));
 		else if (f->label == PROTOBUF_C_LABEL_REPEATED)

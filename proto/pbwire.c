@@ -47,9 +47,11 @@ void *pb_alloc(struct pb_memory *m, size_t n)
 {
 	if (pb_charge(m, n) < 0)
 		return NULL;
-	void *p = calloc(1, n > 0 ? n : 1);
+	void *p = malloc(n > 0 ? n : 1); // calloc does not go through malloc's cache
 	if (!p)
 		m->fail = -ENOMEM;
+	else
+		memset(p, 0, n);
 	return p;
 }
 
@@ -188,6 +190,8 @@ static int check_string(unsigned char *p, size_t n)
 
 static int mend_string(unsigned char *p, size_t n)
 {
+	if (text_utf8_valid(p, n))
+		return 0;
 	for (size_t i = 0; i < n;) {
 		size_t len = p[i] < 0x80 ? 1 : p[i] < 0xe0 ? 2 : p[i] < 0xf0 ? 3 : 4;
 		if (len <= n - i && text_utf8_valid(p + i, len))
@@ -237,15 +241,38 @@ ProtobufCMessage *pbwire_read(const ProtobufCMessageDescriptor *d, const void *p
 	return m;
 }
 
+// Writes M, whose encoded form has N bytes.
+static void pack(unsigned char *to, const ProtobufCMessage *m, size_t n)
+{
+	size_t packed = protobuf_c_message_pack(m, to);
+	assert(packed == n);
+	int rc = each_string(m->descriptor, to, n, mend_string);
+	assert(rc == 0);
+}
+
 void pbwire_write(struct buf *out, const ProtobufCMessage *m)
 {
 	size_t n = protobuf_c_message_get_packed_size(m);
 	unsigned char *to = buf_reserve(out, n);
 	if (!to)
 		return;
-	size_t packed = protobuf_c_message_pack(m, to);
-	assert(packed == n);
-	int rc = each_string(m->descriptor, to, n, mend_string);
-	assert(rc == 0);
+	pack(to, m, n);
 	buf_commit(out, n);
+}
+
+void pbwire_write_field(struct buf *out, unsigned field, const ProtobufCMessage *m)
+{
+	unsigned char head[1 + 10];
+	size_t n = protobuf_c_message_get_packed_size(m), v = n, at = 0;
+	assert(field > 0 && field < 16);
+	head[at++] = (unsigned char)(field << 3 | PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED);
+	for (; v >= 0x80; v >>= 7)
+		head[at++] = (unsigned char)(v | 0x80);
+	head[at++] = (unsigned char)v;
+	unsigned char *to = buf_reserve(out, at + n);
+	if (!to)
+		return;
+	memcpy(to, head, at);
+	pack(to + at, m, n);
+	buf_commit(out, at + n);
 }

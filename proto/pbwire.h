@@ -45,6 +45,8 @@ ProtobufCMessage *pbwire_read(const ProtobufCMessageDescriptor *d, const void *p
 // Appends M: fields in the order of their numbers, defaults left out. A byte of a string that is not UTF-8 becomes '?' (a
 // client would refuse the whole message). Nothing is appended if OUT fails.
 void pbwire_write(struct buf *out, const ProtobufCMessage *m);
+// The same as the field of that number (up to 15) of a message around it.
+void pbwire_write_field(struct buf *out, unsigned field, const ProtobufCMessage *m);
 
 // Fills E for a decoder of D that failed with RC, -ENOMEM or -EMSGSIZE, or with the text otherwise. Returns -1.
 int pb_refuse(struct err *e, const ProtobufCMessageDescriptor *d, int rc, const char *fmt, ...)

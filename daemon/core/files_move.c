@@ -195,8 +195,8 @@ static int finish_copy(struct files_move *m)
 		rc = from < 0 ? from : finish_meta(from, m->root, &m->st);
 		io_close(&from);
 	}
-	if (rc == 0 && rename(m->temp, m->destination) < 0)
-		rc = -errno;
+	if (rc == 0)
+		rc = files_rename(m->temp, m->destination);
 	if (rc < 0)
 		return rc;
 	rc = walk_remove_new(&m->remove, m->source, 0);
@@ -287,14 +287,13 @@ static struct files_move *move_alloc(const char *source, const char *destination
 int files_move_new(struct files_move **out, const char *source, const char *destination)
 {
 	*out = NULL;
-	if (rename(source, destination) == 0)
-		return 0;
-	if (errno != EXDEV)
-		return -errno;
+	int rc = files_rename(source, destination);
+	if (rc != -EXDEV)
+		return rc;
 	struct files_move *m = move_alloc(source, destination);
 	if (!m)
 		return -ENOMEM;
-	int rc = start_copy(m);
+	rc = start_copy(m);
 	if (rc < 0)
 		files_move_free(m);
 	else

@@ -15,6 +15,9 @@
 
 enum { LINKS_MAX = 40, RACES_MAX = 8 };
 #define COPY_MAX ((size_t)256 * 1024)
+// What of a large file is cut off in one go: the kernel needs 60 ms for a GiB.
+#define CUT_MIN ((off_t)32 << 20)
+enum { CUT_STEPS = 1024 };
 
 // Where the bytes go until the commit.
 enum way {
@@ -36,6 +39,7 @@ struct files_writer {
 	bool give;        // an old file changes its owner
 	struct files_owner owner;
 	struct buf mem; // WAY_MEMORY
+	off_t step;     // once all of it is in the target: what of the rest is cut off in one go
 	int tmp;        // WAY_TEMP
 	char tmp_name[FILES_TEMP_SIZE];
 	char *copy; // rename was refused: the piece of tmp under way
@@ -295,11 +299,33 @@ static int cut_target(const struct files_writer *w, off_t size)
 	return IO_AGAIN(ftruncate(w->fd, size)) < 0 ? -errno : 0;
 }
 
+// A piece of what the old content has more than the new. 1: call again.
+static int cut_rest(struct files_writer *w)
+{
+	off_t end = (off_t)w->written;
+	if (w->old.st_size <= end)
+		return 0;
+	w->old.st_size = w->old.st_size - end > w->step ? w->old.st_size - w->step : end;
+	int rc = cut_target(w, w->old.st_size);
+	return rc < 0 ? rc : w->old.st_size > end;
+}
+
+// What is cut off in one go. A file without many blocks is long because of its holes.
+static off_t cut_step(const struct stat *st)
+{
+	off_t step = st->st_blocks > CUT_MIN / 512 ? st->st_size / CUT_STEPS : st->st_size;
+	return step > CUT_MIN ? step : CUT_MIN;
+}
+
 static int write_in_place(struct files_writer *w)
 {
 	int rc = put_target(w, buf_data(&w->mem), buf_len(&w->mem));
-	if (rc == 0 && w->old.st_size > (off_t)w->written)
-		rc = cut_target(w, (off_t)w->written);
+	if (rc < 0)
+		return rc;
+	w->step = cut_step(&w->old);
+	rc = cut_rest(w);
+	if (rc > 0)
+		claim(w);
 	return rc;
 }
 
@@ -359,6 +385,8 @@ static int put_memory(struct files_writer *w)
 // The owner first: whoever watches sees that before the content.
 static int commit_memory(struct files_writer *w)
 {
+	if (w->step > 0)
+		return cut_rest(w);
 	if (is_taken(w))
 		return put_beside(w);
 	int rc = give(w, w->fd);
@@ -439,7 +467,9 @@ static void undo(const struct files_writer *w)
 			(void)!cut_target(w, w->old.st_size);
 		break;
 	case WAY_MEMORY:
-		if (w->written > 0 && w->old.st_size == 0)
+		if (w->step > 0)
+			(void)!cut_target(w, (off_t)w->written); // all but that was done
+		else if (w->written > 0 && w->old.st_size == 0)
 			(void)!IO_AGAIN(ftruncate(w->fd, 0));
 		break;
 	default:
@@ -455,8 +485,8 @@ void files_writer_free(struct files_writer *w)
 		undo(w);
 	if (w->tmp >= 0)
 		(void)unlinkat(w->dir, w->tmp_name, 0);
-	io_close(&w->tmp);
-	io_close(&w->fd);
+	files_close(&w->tmp);
+	files_close(&w->fd);
 	io_close(&w->dir);
 	buf_release(&w->mem);
 	free(w->copy);

@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -24,7 +23,7 @@ struct proc *proc_new(struct procs *t)
 	if (!p)
 		return NULL;
 	p->table = t;
-	p->pidfd = p->in.fd = p->pipes[0].fd = p->pipes[1].fd = p->slave = -1;
+	p->in.fd = p->pipes[0].fd = p->pipes[1].fd = p->slave = -1;
 	buf_init(&p->in.queue, t->limits.stdin_max);
 	ev_timer_init(&p->deadline, on_deadline, 0., 0.);
 	ev_timer_init(&p->grace, on_grace, 0., 0.);
@@ -35,10 +34,12 @@ struct proc *proc_new(struct procs *t)
 // It did not come to run.
 static void unmake(struct proc *p)
 {
+	struct procs *t = p->table;
 	struct store_slot *slot = p->slot;
 	p->slot = NULL;
 	proc_free(p);
 	store_release(slot);
+	procs_stir(t);
 }
 
 static struct proc *proc_make(struct procs *t, const struct proc_spec *spec)
@@ -47,6 +48,7 @@ static struct proc *proc_make(struct procs *t, const struct proc_spec *spec)
 	if (!p)
 		return NULL;
 	p->kind = spec->kind;
+	p->counted = spec->counted;
 	p->started_ms = io_wall_ms();
 	p->started_ns = io_mono_ns();
 	if (spec->timeout > 0)
@@ -124,15 +126,16 @@ static int run_in_group(struct proc *p, const struct proc_spec *spec, struct spa
 	const struct spawn_base *base = p->table->base;
 	run->slot = p->slot;
 	run->cgroup = p->group;
-	int rc = spawn_run(base, run, &p->pid, &p->pidfd, step);
+	procs_stir(p->table);
+	int rc = spawn_run(base, run, &p->pid, step);
 	if (rc < 0 && *step == SPAWN_PREPARE && proc_group_drop(p, &spec->bounds, rc)) {
 		run->cgroup = NULL;
-		rc = spawn_run(base, run, &p->pid, &p->pidfd, step);
+		rc = spawn_run(base, run, &p->pid, step);
 	}
 	return rc;
 }
 
-int proc_start(struct procs *t, const struct proc_spec *spec, struct proc **out, enum spawn_step *step)
+static int start(struct procs *t, const struct proc_spec *spec, struct proc **out, enum spawn_step *step)
 {
 	*step = SPAWN_PREPARE;
 	if (t->living_count >= t->limits.max_procs)
@@ -175,6 +178,13 @@ int proc_start(struct procs *t, const struct proc_spec *spec, struct proc **out,
 	return 0;
 }
 
+int proc_start(struct procs *t, const struct proc_spec *spec, struct proc **out, enum spawn_step *step)
+{
+	int rc = start(t, spec, out, step);
+	proc_tell_start(t, spec, rc < 0 ? NULL : *out, rc, *step);
+	return rc;
+}
+
 // --- the life machine ---
 
 static void finish(struct proc *p)
@@ -186,12 +196,12 @@ static void finish(struct proc *p)
 	clear_deadline(p);
 	ev_timer_stop(t->loop, &p->grace);
 	unsigned held = proc_io_finish(p, true);
-	io_close(&p->pidfd);
 	proc_group_release(p);
 	DL_DELETE(t->living, p);
 	t->living_count--;
 	DL_APPEND(t->ended, p);
 	t->ended_count++;
+	proc_tell_end(p);
 	if (p->on_end)
 		p->on_end(p->on_end_arg, p);
 	output_close(p->output);
@@ -341,13 +351,6 @@ int proc_signal(struct proc *p, int sig, bool group)
 {
 	if (proc_gone(p))
 		return -ESRCH;
-	long rc;
-	if (group)
-		rc = kill(-p->pid, sig);
-	else if (p->pidfd <
-		 0) // taken back when there was no descriptor for it; the number is its own until it was waited for
-		rc = kill(p->pid, sig);
-	else
-		rc = syscall(SYS_pidfd_send_signal, p->pidfd, sig, NULL, 0);
-	return rc < 0 ? -errno : 0;
+	// The number is its own until it was waited for.
+	return kill(group ? -p->pid : p->pid, sig) < 0 ? -errno : 0;
 }

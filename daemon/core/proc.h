@@ -11,6 +11,7 @@
 #include "daemon/core/output.h"
 #include "daemon/core/pty.h"
 #include "daemon/core/spawn.h"
+#include "daemon/metrics.h"
 #include "proto/buf.h"
 
 #include <ev.h>
@@ -47,6 +48,8 @@ struct proc_limits {
 	pid_t init;              // the init part, which has what an earlier daemon left; 0 = none
 	struct store *store;     // where processes outlive the daemon; borrowed; NULL = nowhere
 	struct cgroups *cgroups; // a group for each; borrowed; NULL = none
+	struct metrics *metrics; // added to; borrowed; or NULL
+	bool tell;               // starts and ends are logged
 };
 
 struct procs;
@@ -63,6 +66,8 @@ struct proc_spec {
 	double timeout;              // seconds, 0 = none
 	bool want_stdin;             // a pipe; else /dev/null
 	struct cgroup_bounds bounds; // -EOPNOTSUPP if they cannot be had
+	enum metrics_kind counted;   // what it is counted as
+	const char *request;         // the id of the request that starts it, for the log; or NULL
 	// Called once when it has ENDED, also when it was stopped, before its readers find the end. NULL is allowed.
 	void (*on_end)(void *arg, const struct proc *p);
 	void *on_end_arg;
@@ -136,6 +141,14 @@ const char *proc_note(const struct proc *p); // NULL if none was given
 void proc_on_end(struct proc *p, void (*on_end)(void *arg, const struct proc *p), void *arg);
 // True while it has not been waited for, so that its pid and group are its own.
 bool proc_waitable(const struct proc *p);
+enum metrics_kind proc_counted_as(const struct proc *p);
+const char *proc_request(const struct proc *p); // NULL if that is not known (any more), or starts are not logged
+// Its output has no room and is not read; bytes that it has not taken of its input.
+bool proc_is_starved(const struct proc *p);
+size_t proc_input_left(const struct proc *p);
+// How many have ended and are kept; the first of them, then proc_next.
+size_t procs_ended(const struct procs *t);
+const struct proc *procs_first_ended(const struct procs *t);
 
 // A reader has taken output: pipes that waited for room are read again. Called by readers after output_taken and output_detach.
 void proc_resume(struct proc *p);
@@ -176,6 +189,8 @@ struct proc_ending *proc_end_session(struct proc *p, int64_t grace_ms, void (*do
 // DONE will not be called; the ending goes on.
 void proc_ending_forget(struct proc_ending *e);
 
+// "exec" for SPAWN_EXEC.
+const char *proc_step_name(int step);
 // "SIGKILL" for 9; NULL for numbers without a name.
 const char *proc_signal_name(int sig);
 // "SIGTERM", "TERM", "SIGNAL_SIGTERM", "15" (N bytes): the number, or -EINVAL.

@@ -11,7 +11,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include <utlist.h>
 
@@ -43,6 +42,7 @@ static void refuse(struct procs *t, struct store_slot *slot)
 		kill(-pid, SIGKILL);
 	}
 	store_release(slot);
+	procs_stir(t);
 }
 
 // --- what does ---
@@ -100,6 +100,7 @@ static void take_drains(struct procs *t, struct store_slot *slot)
 			gone &= ~(1u << outputs[i]);
 	}
 	store_drop(slot, gone);
+	procs_stir(t);
 }
 
 static void forgotten(struct procs *t, struct store_slot *slot)
@@ -135,8 +136,7 @@ static bool find_process(struct proc *p)
 	const struct store_life *life = store_life(p->slot);
 	if (store_get(&life->ended))
 		return true;
-	p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
-	bool there = p->pidfd >= 0 || errno != ESRCH;
+	bool there = kill(p->pid, 0) == 0 || errno != ESRCH;
 	return store_get(&life->ended) || (there && may_be_ours(p->table, p->pid));
 }
 
@@ -166,6 +166,8 @@ static int back(struct proc *p)
 	uint32_t flags = store_get(&life->flags);
 	p->killed = flags & PROC_KEPT_KILLED;
 	p->end.oom = flags & PROC_KEPT_OOM;
+	uint32_t counted = flags >> PROC_KEPT_COUNTED & PROC_KEPT_COUNTED_MASK;
+	p->counted = counted < METRICS_KINDS ? (enum metrics_kind)counted : METRICS_EXEC;
 	if (flags & PROC_KEPT_ENDING)
 		p->terminal_id = 0;
 	if (!(flags & PROC_KEPT_ENDED) || !store_get(&life->ended))

@@ -6,23 +6,22 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include <utlist.h>
 
-// Bytes one process may bring in a turn of the loop, so that the others have theirs.
-#define TURN_MAX ((size_t)256 * 1024)
+// Bytes one process may bring in a turn of the loop: a full pipe. With more, those whose writers happen to run while they are read get more
+// than the others (of eight streams the slowest got half of the fastest), and one alone is no faster.
+#define TURN_MAX PROC_READ_MAX
+// A read of less than that was one write, with nothing behind it: a full buffer of stdio's is likely not the last one.
+#define SMALL ((size_t)PIPE_BUF)
 // More than the kernel holds between a terminal's two ends, which it does not count.
 #define TERMINAL_HELD ((size_t)64 * 1024)
 
-static void on_readable(struct ev_loop *loop, ev_io *w, int revents)
-{
-	io_watch_failed(loop, w, revents);
-	struct proc_pipe *pipe = w->data;
-	proc_io_drain(pipe->proc);
-}
+static void on_readable(struct ev_loop *loop, ev_io *w, int revents);
 
 static void init_watchers(struct proc *p)
 {
@@ -190,6 +189,8 @@ static size_t read_pipe(struct proc *p, struct proc_pipe *pipe)
 		return 0;
 	}
 	pipe->owed -= pipe->owed < (size_t)n ? pipe->owed : (size_t)n;
+	if (p->table->limits.metrics)
+		p->table->limits.metrics->bytes[pipe->channel] += (size_t)n;
 	output_filled(p->output, pipe->channel, (size_t)n);
 	return (size_t)n;
 }
@@ -200,9 +201,9 @@ static bool at_end(const struct proc_pipe *pipe, const struct pollfd *pfd)
 	return pfd->revents == POLLHUP && pipe->channel != OUTPUT_PTY;
 }
 
-void proc_io_drain(struct proc *p)
+static void drain(struct proc *p, size_t taken)
 {
-	size_t taken = 0, got = 1;
+	size_t got = 1;
 	while (got && taken < TURN_MAX && !p->starved && !p->table->leaving && !proc_io_eof(p)) {
 		struct pollfd pfd[2] = {
 			{.fd = p->pipes[0].fd, .events = POLLIN}, {.fd = p->pipes[1].fd, .events = POLLIN}};
@@ -223,6 +224,30 @@ void proc_io_drain(struct proc *p)
 		taken += got;
 	}
 	proc_advance(p);
+}
+
+void proc_io_drain(struct proc *p)
+{
+	drain(p, 0);
+}
+
+// The loop says by itself that only one pipe is ready, and again if there is more: a small write is on its way to the client after one
+// read, without a look at both pipes before and behind it.
+static void on_readable(struct ev_loop *loop, ev_io *w, int revents)
+{
+	io_watch_failed(loop, w, revents);
+	struct proc_pipe *pipe = w->data;
+	struct proc *p = pipe->proc;
+	bool both = ev_is_pending(&p->pipes[pipe == p->pipes].io);
+	if (both || p->waited || pipe->channel == OUTPUT_PTY || p->table->leaving) {
+		drain(p, 0);
+		return;
+	}
+	size_t n = read_pipe(p, pipe);
+	if (n >= SMALL)
+		drain(p, n);
+	else if (!n)
+		proc_advance(p);
 }
 
 void proc_io_mark_owed(struct proc *p)

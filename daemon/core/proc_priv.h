@@ -20,6 +20,10 @@ enum proc_kept {
 	PROC_KEPT_FORGOTTEN = 16, // only pipes that others hold are left of it
 	PROC_KEPT_OOM = 32        // killed in its group for want of memory
 };
+// Above them what it is counted as.
+#define PROC_KEPT_COUNTED 8
+#define PROC_KEPT_COUNTED_MASK 7u
+_Static_assert(METRICS_KINDS <= PROC_KEPT_COUNTED_MASK + 1, "a kind has its bits");
 
 // Bytes that may wait for one process, in its queue and behind it.
 #define PROC_INPUT_MAX ((size_t)40 * 1024 * 1024)
@@ -45,7 +49,6 @@ struct proc_stdin {
 struct proc {
 	struct procs *table;
 	pid_t pid;
-	int pidfd;
 	enum proc_kind kind;
 	enum proc_state state;
 	struct proc_end end;
@@ -64,6 +67,8 @@ struct proc {
 	char *note;          // or NULL
 	struct asked *asked; // or NULL
 	size_t asked_size;
+	enum metrics_kind counted;
+	char *request; // or NULL
 	int64_t started_ms;
 	int64_t started_ns;
 	int64_t ended_ns;
@@ -118,6 +123,7 @@ struct procs {
 	ev_timer beat;   // while timed: notices that the daemon was stopped
 	ev_timer stall;  // while a proc is starved: looks for a reader that holds others up
 	ev_timer expire; // while anything ended is kept
+	ev_timer calm;   // from a start or an end on, until there was none for a while
 	int64_t beat_ns;
 	int64_t ungrouped_ns; // when it was last said that one runs without a control group; 0 = never
 };
@@ -169,6 +175,7 @@ void procs_expire(struct procs *t);
 void proc_store_begin(struct proc *p);
 // Has the ends kept, before anything runs at their other side.
 void proc_store_hand(struct proc *p);
+// At once while it lives, else soon.
 void proc_store_drop(struct proc *p, unsigned ends);
 void proc_store_deadline(struct proc *p, int64_t ns);
 void proc_store_flag(struct proc *p, enum proc_kept flag);
@@ -206,6 +213,12 @@ void proc_group_refuse(struct procs *t, struct store_slot *slot);
 // A start in it failed with RC, before the child was its own: the group is not used again. True if it may have been to blame: try without one.
 bool proc_group_drop(struct proc *p, const struct cgroup_bounds *bounds, int rc);
 
+// --- proc_tell.c: what is counted and logged ---
+// P runs, or (RC < 0) nothing does.
+void proc_tell_start(struct procs *t, const struct proc_spec *spec, struct proc *p, int rc, enum spawn_step step);
+// It has ENDED.
+void proc_tell_end(const struct proc *p);
+
 // --- proc_back.c ---
 void procs_store_init(struct procs *t);
 // The table goes, what the store keeps stays.
@@ -215,6 +228,8 @@ void procs_store_release(struct procs *t);
 struct proc *proc_new(struct procs *t);
 // The pid of a new process is its own from now on: an ended one of that number is not found any more. 0 or -ENOMEM.
 int proc_enlist(struct proc *p);
+// Something was started, or the store was told something: what can wait until no more comes is done then.
+void procs_stir(struct procs *t);
 // Starts the timer of its deadline, if it has one.
 void proc_arm(struct proc *p);
 void proc_record_end(struct proc *p, int code, int status);

@@ -114,6 +114,12 @@ static bool write_failed(struct proc *p)
 	return false;
 }
 
+static void count(const struct proc *p, ssize_t n)
+{
+	if (n > 0 && p->table->limits.metrics)
+		p->table->limits.metrics->bytes[METRICS_STDIN] += (size_t)n;
+}
+
 static void flush(struct proc *p)
 {
 	struct proc_stdin *in = &p->in;
@@ -126,6 +132,7 @@ static void flush(struct proc *p)
 		}
 		if (n < 0 && !write_failed(p))
 			return;
+		count(p, n);
 		buf_consume(b, n < 0 ? buf_len(b) : (size_t)n);
 		if (b != &in->queue && !buf_len(b))
 			settle(in->waiting, 0);
@@ -185,11 +192,23 @@ static int write_now(struct proc *p, const void **data, size_t *n)
 			return 0;
 		if (done < 0 && !write_failed(p))
 			return -EPIPE;
+		count(p, done);
 		done = done < 0 ? (ssize_t)*n : done;
 		*data = (const char *)*data + done;
 		*n -= (size_t)done;
 	}
 	return 0;
+}
+
+size_t proc_input_left(const struct proc *p)
+{
+	size_t n = buf_len(&p->in.queue);
+	const struct proc_input *in;
+	DL_FOREACH(p->in.waiting, in)
+	{
+		n += buf_len(&in->rest);
+	}
+	return n;
 }
 
 static struct proc_input *input_new(struct proc *p, const void *data, size_t n)
@@ -216,15 +235,10 @@ int proc_write_wait(
 		rc = write_now(p, &data, &n);
 	if (rc < 0 || !n)
 		return rc;
-	size_t waiting = 0;
-	struct proc_input *in;
-	DL_FOREACH(p->in.waiting, in)
-	{
-		waiting += buf_len(&in->rest);
-	}
+	size_t waiting = proc_input_left(p) - buf_len(&p->in.queue);
 	if (waiting + n > WAITING_MAX)
 		return -ENOBUFS;
-	in = input_new(p, data, n);
+	struct proc_input *in = input_new(p, data, n);
 	if (!in)
 		return -ENOMEM;
 	in->done = done;

@@ -114,6 +114,7 @@ void proc_store_begin(struct proc *p)
 	};
 	if (p->asked)
 		r.asked = *p->asked;
+	store_set(&store_life(slot)->flags, (uint32_t)p->counted << PROC_KEPT_COUNTED);
 	__atomic_store_n(&store_life(slot)->deadline_ns, p->deadline_ns, __ATOMIC_RELEASE);
 	if (put_record(slot, &r) < 0)
 		store_release(slot);
@@ -147,8 +148,13 @@ void proc_store_hand(struct proc *p)
 
 void proc_store_drop(struct proc *p, unsigned ends)
 {
-	if (p->slot)
-		store_drop(p->slot, ends);
+	if (!p->slot)
+		return;
+	store_drop(p->slot, ends);
+	if (p->state == PROC_ENDED)
+		procs_stir(p->table);
+	else
+		store_wake(p->table->limits.store); // who reads its input, or its terminal, waits for the end of it
 }
 
 void proc_store_deadline(struct proc *p, int64_t ns)
@@ -192,6 +198,7 @@ void proc_store_forget(struct procs *t, struct store_slot *slot)
 		store_set(&life->flags, life->flags | PROC_KEPT_FORGOTTEN);
 	else
 		store_release(slot);
+	procs_stir(t);
 }
 
 void proc_store_drained(struct procs *t, struct store_slot *slot, enum store_end end)
@@ -202,6 +209,7 @@ void proc_store_drained(struct procs *t, struct store_slot *slot, enum store_end
 		store_release(slot);
 	else
 		store_drop(slot, 1u << end);
+	procs_stir(t);
 }
 
 pid_t proc_parent(const struct proc *p)

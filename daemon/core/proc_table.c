@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -23,6 +22,8 @@
 #define STALL_BYTES ((uint64_t)512 * 1024)
 // How often an ended process that is still read is looked at again after its retention.
 #define EXPIRE_AGAIN_S 1.0
+// Starts and ends that follow each other faster than this are one burst.
+#define CALM_S 0.05
 
 static void on_beat(struct ev_loop *loop, ev_timer *w, int revents)
 {
@@ -56,8 +57,11 @@ static void check_stall(struct proc *p)
 	int64_t now = io_mono_ns();
 	// An older look tells nothing: it was not in the way since, or the daemon was stopped.
 	bool again = r && p->blocker == r && now - p->blocker_ns < STALL_NS_MAX;
-	if (again && reader_position(r) - p->blocker_at < STALL_BYTES)
+	if (again && reader_position(r) - p->blocker_at < STALL_BYTES) {
+		if (p->table->limits.metrics)
+			p->table->limits.metrics->readers_cut++;
 		r->cut(r);
+	}
 	p->blocker_ns = now;
 	p->blocker = r;
 	p->blocker_at = r ? reader_position(r) : 0;
@@ -91,12 +95,12 @@ void proc_free(struct proc *p)
 	proc_group_release(p);
 	ev_timer_stop(t->loop, &p->deadline);
 	ev_timer_stop(t->loop, &p->grace);
-	io_close(&p->pidfd);
 	output_free(p->output);
 	free(p->command);
 	free(p->session_id);
 	free(p->note);
 	free(p->asked);
+	free(p->request);
 	free(p);
 }
 
@@ -163,6 +167,20 @@ static void on_expire(struct ev_loop *loop, ev_timer *w, int revents)
 	procs_expire(w->data);
 }
 
+static void on_calm(struct ev_loop *loop, ev_timer *w, int revents)
+{
+	(void)revents;
+	struct procs *t = w->data;
+	store_wake(t->limits.store);
+	if (spawn_settle(t->base))
+		ev_timer_stop(loop, w);
+}
+
+void procs_stir(struct procs *t)
+{
+	ev_timer_again(t->loop, &t->calm);
+}
+
 struct procs *procs_new(struct ev_loop *loop, const struct proc_limits *limits, const struct spawn_base *base)
 {
 	struct procs *t = calloc(1, sizeof *t);
@@ -174,7 +192,8 @@ struct procs *procs_new(struct ev_loop *loop, const struct proc_limits *limits, 
 	ev_timer_init(&t->beat, on_beat, BEAT_S, BEAT_S);
 	ev_timer_init(&t->stall, on_stall, STALL_S, STALL_S);
 	ev_timer_init(&t->expire, on_expire, 0., 0.);
-	t->beat.data = t->stall.data = t->expire.data = t;
+	ev_timer_init(&t->calm, on_calm, CALM_S, CALM_S);
+	t->beat.data = t->stall.data = t->expire.data = t->calm.data = t;
 	procs_store_init(t);
 	ev_set_priority(&t->beat, EV_MAXPRI); // deadlines are shifted before any that passed meanwhile is looked at
 	return t;
@@ -187,6 +206,8 @@ void procs_free(struct procs *t)
 	ev_timer_stop(t->loop, &t->beat);
 	ev_timer_stop(t->loop, &t->stall);
 	ev_timer_stop(t->loop, &t->expire);
+	ev_timer_stop(t->loop, &t->calm);
+	(void)spawn_settle(t->base);
 	procs_store_release(t);
 	HASH_CLEAR(hh, t->by_pid);
 	while (t->drains)
@@ -215,6 +236,16 @@ size_t procs_living(const struct procs *t)
 struct proc *procs_first(const struct procs *t)
 {
 	return t->living;
+}
+
+size_t procs_ended(const struct procs *t)
+{
+	return t->ended_count;
+}
+
+const struct proc *procs_first_ended(const struct procs *t)
+{
+	return t->ended;
 }
 
 struct proc *proc_next(const struct proc *p)
@@ -292,12 +323,12 @@ void procs_signal_all(const struct procs *t, int sig)
 		kill(-1, sig);
 		return;
 	}
-	// By their own descriptors first: to look for them takes others, and there may be none.
+	// By their own numbers first: to look for them takes descriptors, and there may be none.
 	const struct proc *p;
 	DL_FOREACH(sig == SIGKILL ? t->living : NULL, p)
 	{
 		if (!p->waited)
-			syscall(SYS_pidfd_send_signal, p->pidfd, sig, NULL, 0);
+			kill(p->pid, sig);
 	}
 	tree_signal_all(getpid(), 0, sig);
 	if (t->limits.init)

@@ -85,6 +85,11 @@ void proc_on_end(struct proc *p, void (*on_end)(void *arg, const struct proc *p)
 	p->on_end_arg = arg;
 }
 
+bool proc_is_starved(const struct proc *p)
+{
+	return p->starved;
+}
+
 bool proc_waitable(const struct proc *p)
 {
 	return !p->waited;

@@ -2,13 +2,13 @@
 #include "daemon/core/spawn.h"
 
 #include "daemon/core/cgroup.h"
-#include "daemon/core/spawn_clone.h"
 #include "daemon/core/spawn_priv.h"
 #include "daemon/io.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
@@ -16,7 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 // struct child at the end, below it the child's stack, before it a page that catches what outgrows it.
@@ -33,7 +35,9 @@
 #define STOPPED (-5000)
 
 struct spawn_memory {
-	char *at; // NULL: not mapped yet, or left to a child that would not die
+	char *at;    // NULL: not mapped yet, or left to a child that would not die
+	bool raised; // celld has its commands' score
+	uint64_t ignored;
 };
 
 int spawn_base_init(struct spawn_base *b, const struct rlimit *nofile, int original_oom)
@@ -96,7 +100,20 @@ static char **sh_argv(const char *const *argv)
 	return sh;
 }
 
-// The child's memory, mapped once; NULL if there is none.
+// Those that are ignored, the two that the C library hides as well.
+static uint64_t ignored_signals(void)
+{
+	uint64_t set = 0;
+	for (int sig = 1; sig < NSIG; sig++) {
+		unsigned long action[8] = {0};
+		if (syscall(SYS_rt_sigaction, sig, NULL, action, sizeof(uint64_t)) == 0 &&
+			action[0] == (unsigned long)SIG_IGN)
+			set |= (uint64_t)1 << (sig - 1);
+	}
+	return set;
+}
+
+// The child's memory, mapped once, by when celld ignores what it always will; NULL if there is none.
 static struct child *take_child(struct spawn_memory *m)
 {
 	if (!m->at) {
@@ -106,6 +123,7 @@ static struct child *take_child(struct spawn_memory *m)
 			return NULL;
 		mprotect(at, GUARD_SIZE, PROT_NONE);
 		m->at = at;
+		m->ignored = ignored_signals();
 	}
 	return (struct child *)(void *)(m->at + GUARD_SIZE + STACK_SIZE);
 }
@@ -116,6 +134,7 @@ static void prepare(struct child *c, const struct spawn_base *b, const struct sp
 	c->spec = s;
 	c->dirs = search_path(s);
 	c->sh = sh;
+	c->ignored = b->memory->ignored;
 	c->switch_user = s->user && s->user->uid != geteuid();
 	c->limits.set = 1u << RLIMIT_NOFILE;
 	c->limits.value[RLIMIT_NOFILE] = b->nofile;
@@ -129,39 +148,38 @@ static void prepare(struct child *c, const struct spawn_base *b, const struct sp
 
 // --- the score that the kernel kills by ---
 
-static bool put_score(int fd, int score)
+// PID's, or that of celld itself (0).
+static int put_score(pid_t pid, int score)
 {
-	char text[16];
-	int n = snprintf(text, sizeof text, "%d", score);
-	return pwrite(fd, text, (size_t)n, 0) == n;
+	char path[48], text[16];
+	snprintf(path, sizeof path, pid ? "/proc/%d/oom_score_adj" : "/proc/self/oom_score_adj", (int)pid);
+	snprintf(text, sizeof text, "%d", score);
+	return io_write_file(path, text);
 }
 
-// Whoever shares memory has one score, and the child is to have the commands' before it can fork: so celld has theirs for the time of a
-// start. Best effort, as it is at start: a sandbox without the right to it still runs commands.
-static int begin_score(const struct spawn_base *b)
+// Whoever shares memory has one score, and the child is to have the commands' before it can fork: so celld has theirs, from a start on
+// until spawn_settle. Best effort, as it is at start: a sandbox without the right to it still runs commands. Negative errno if it is not that.
+static int raise_score(const struct spawn_base *b)
 {
-	if (b->own_oom == b->oom_score_adj)
-		return -1;
-	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-	if (fd >= 0 && !put_score(fd, b->oom_score_adj))
-		io_close(&fd);
-	return fd;
+	if (b->own_oom == b->oom_score_adj || b->memory->raised)
+		return 0;
+	int rc = put_score(0, b->oom_score_adj);
+	b->memory->raised = rc == 0;
+	return rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM ? rc : 0;
 }
 
-// Who may not open its own (not dumpable, and not root) may that of what it has started: PID, or 0.
-static void end_score(const struct spawn_base *b, int fd, pid_t pid)
+// Who may not write its own (not dumpable, and not root) may that of what it has started.
+static void give_score(const struct spawn_base *b, pid_t pid)
 {
-	char path[48];
-	if (fd >= 0) {
-		put_score(fd, b->own_oom);
-		close(fd);
-	} else if (pid > 0 && b->own_oom != b->oom_score_adj && b->own_proc) {
-		snprintf(path, sizeof path, "/proc/%d/oom_score_adj", (int)pid);
-		fd = open(path, O_WRONLY | O_CLOEXEC);
-		if (fd >= 0)
-			put_score(fd, b->oom_score_adj);
-		io_close(&fd);
-	}
+	if (b->own_oom != b->oom_score_adj && !b->memory->raised && b->own_proc)
+		(void)put_score(pid, b->oom_score_adj);
+}
+
+bool spawn_settle(const struct spawn_base *b)
+{
+	if (b->memory && b->memory->raised)
+		b->memory->raised = put_score(0, b->own_oom) < 0;
+	return !b->memory || !b->memory->raised;
 }
 
 // --- the wait for the program ---
@@ -173,77 +191,80 @@ static bool is_stopped(pid_t pid)
 }
 
 // The child is a zombie or about to be one: collect it here, so that nobody else sees it. False if it does not die.
-static bool collect(pid_t pid, int pidfd)
+static bool collect(pid_t pid)
 {
-	struct pollfd dead = {.fd = pidfd, .events = POLLIN};
-	siginfo_t si;
-	return poll(&dead, 1, DEATH_MS) == 1 && waitid(P_PID, (id_t)pid, &si, WEXITED) == 0;
+	for (int ms = 0; ms < DEATH_MS; ms++) {
+		siginfo_t si = {0};
+		if (waitid(P_PID, (id_t)pid, &si, WEXITED | WNOHANG) == 0 && si.si_pid == pid)
+			return true;
+		poll(NULL, 0, 1);
+	}
+	return false;
 }
 
-static void give_up(struct spawn_memory *m, pid_t pid, int pidfd)
+static void give_up(struct spawn_memory *m, pid_t pid)
 {
 	kill(pid, SIGKILL);
-	if (!collect(pid, pidfd))
+	if (!collect(pid))
 		m->at = NULL; // the kernel may still write to its stack
 }
 
-// Until the child has run its program or failed. What it does meanwhile it does with the parent's errno: look at none here.
-static int await(struct child *c, pid_t pid, int pidfd, int alive, enum spawn_step *step)
+// False if nothing has happened for LOOK_MS.
+static bool is_through(struct child *c)
 {
-	struct pollfd gone = {.fd = alive, .events = POLLIN};
+	static const struct timespec look = {.tv_nsec = LOOK_MS * 1000000};
+	int64_t end = io_mono_ns() + look.tv_nsec;
+	while (__atomic_load_n(&c->busy, __ATOMIC_ACQUIRE)) {
+		syscall(SYS_futex, &c->busy, FUTEX_WAIT, 1, &look, NULL, 0);
+		if (io_mono_ns() >= end)
+			return !__atomic_load_n(&c->busy, __ATOMIC_ACQUIRE);
+	}
+	return true;
+}
+
+// Until the child has run its program or failed. What it does meanwhile it does with the parent's errno: look at none here.
+static int await(struct child *c, pid_t pid, enum spawn_step *step)
+{
 	struct spawn_memory *m = c->base->memory;
 	int looks = 0;
-	while (poll(&gone, 1, LOOK_MS) != 1) {
+	while (!is_through(c)) {
 		bool stopped = is_stopped(pid);
 		if (!stopped && ++looks < LOOKS_MAX)
 			continue;
-		give_up(m, pid, pidfd);
+		give_up(m, pid);
 		return stopped ? STOPPED : -ETIMEDOUT;
 	}
 	if (c->step == SPAWN_NONE)
 		return 0;
 	int rc = -c->err;
 	*step = c->step;
-	give_up(m, pid, pidfd);
+	give_up(m, pid);
 	return rc;
 }
 
-static int run_once(struct child *c, pid_t *pid, int *pidfd, enum spawn_step *step)
+static int run_once(struct child *c, pid_t *pid, enum spawn_step *step)
 {
 	const struct spawn_base *b = c->base;
-	int alive[2], fd = -1;
-	int rc = io_pipe(alive);
+	int rc = raise_score(b);
 	if (rc < 0)
 		return rc;
-	c->alive = alive[1];
 	c->step = SPAWN_NONE;
-	int score = begin_score(b);
 	int group = c->spec->cgroup ? cgroup_fd(c->spec->cgroup) : -1;
 	sigset_t all, old;
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &old);
-	pid_t p = spawn_clone(b->memory->at + GUARD_SIZE, STACK_SIZE, spawn_child, c, group, &c->join, &fd);
-	close(alive[1]);
-	rc = p < 0 ? p : await(c, p, fd, alive[0], step);
+	pid_t p = spawn_clone(b->memory->at + GUARD_SIZE, STACK_SIZE, spawn_child, c, group, &c->needs, &c->busy);
+	rc = p < 0 ? p : await(c, p, step);
 	sigprocmask(SIG_SETMASK, &old, NULL);
-	close(alive[0]);
-	end_score(b, score, rc < 0 ? 0 : p);
-	if (rc == 0 && fd < 0) { // before Linux 5.2
-		kill(p, SIGKILL);
-		waitid(P_PID, (id_t)p, &(siginfo_t){0}, WEXITED);
-		rc = -ENOSYS;
-	}
-	if (rc < 0) {
-		io_close(&fd);
+	if (rc < 0)
 		return rc;
-	}
+	give_score(b, p);
 	*pid = p;
-	*pidfd = fd;
 	*step = SPAWN_NONE;
 	return 0;
 }
 
-int spawn_run(const struct spawn_base *b, const struct spawn_spec *s, pid_t *pid, int *pidfd, enum spawn_step *step)
+int spawn_run(const struct spawn_base *b, const struct spawn_spec *s, pid_t *pid, enum spawn_step *step)
 {
 	*step = SPAWN_PREPARE;
 	char **sh = s->like_shell ? sh_argv(s->argv) : NULL;
@@ -255,7 +276,7 @@ int spawn_run(const struct spawn_base *b, const struct spawn_spec *s, pid_t *pid
 			break;
 		}
 		prepare(c, b, s, sh);
-		rc = run_once(c, pid, pidfd, step);
+		rc = run_once(c, pid, step);
 	}
 	free(sh);
 	return rc == STOPPED ? -EAGAIN : rc;

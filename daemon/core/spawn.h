@@ -52,10 +52,12 @@ struct spawn_spec {
 // 0-2 must be open. 0 or negative errno.
 int spawn_base_init(struct spawn_base *b, const struct rlimit *nofile, int original_oom);
 void spawn_base_release(struct spawn_base *b);
-// Starts it. 0 with *PID and *PIDFD (close-on-exec; owned by the caller), or negative errno with *STEP set to what
-// failed: exec, cwd and user errors are those of the child; nothing is left behind then. The child leads a new session and group.
+// Starts it. 0 with *PID (its own until the caller has waited for it), or negative errno with *STEP set to what failed: exec, cwd and user errors are those of the child; nothing is left behind then. The child leads a new session and group.
 // It waits until the program runs: -EAGAIN if somebody stops the child (SIGSTOP) before, twice; -ETIMEDOUT if it takes more than two seconds
 // (then, if not even SIGKILL ends it at once, it is left to whoever collects every child).
-int spawn_run(const struct spawn_base *b, const struct spawn_spec *spec, pid_t *pid, int *pidfd, enum spawn_step *step);
+int spawn_run(const struct spawn_base *b, const struct spawn_spec *spec, pid_t *pid, enum spawn_step *step);
+// To be called a little after the last start: until then celld may have its commands' oom_score_adj, since to change it takes the kernel a
+// look at every process there is, some 40 us a start. False if that failed: again later.
+bool spawn_settle(const struct spawn_base *b);
 
 #endif

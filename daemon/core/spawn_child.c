@@ -111,20 +111,17 @@ ON_OWN_STACK static _Noreturn void child_exec(struct child *c)
 	child_not_run(c, s->path);
 }
 
-// All but 0-2 go when the program is run, and not before: until then the parent waits at the other end of one of them.
-ON_OWN_STACK static void child_close(const struct child *c)
+// All but 0-2 go when the program is run, since what keeps the child from things needs some of them; where the kernel has no such call,
+// close-on-exec does it.
+ON_OWN_STACK static void child_close(void)
 {
-	if (syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC) == 0 || errno != EINVAL)
-		return; // where the kernel has no such call, close-on-exec does it
-	if (c->alive > 3)
-		syscall(SYS_close_range, 3u, (unsigned)c->alive - 1, 0u);
-	syscall(SYS_close_range, (unsigned)c->alive + 1, ~0u, 0u);
+	(void)syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
 }
 
 ON_OWN_STACK static void child_descriptors(struct child *c)
 {
 	const struct spawn_spec *s = c->spec;
-	if (c->join) {
+	if (c->needs.join) {
 		int fd = openat(cgroup_fd(s->cgroup), "cgroup.procs", O_WRONLY | O_CLOEXEC);
 		if (fd < 0 || write(fd, "0", 1) < 0)
 			child_fail(c, SPAWN_SETUP);
@@ -135,7 +132,7 @@ ON_OWN_STACK static void child_descriptors(struct child *c)
 	}
 	if (s->controlling_tty && ioctl(0, TIOCSCTTY, 0) < 0)
 		child_fail(c, SPAWN_SETUP);
-	child_close(c);
+	child_close();
 }
 
 ON_OWN_STACK static void child_limits(struct child *c)
@@ -151,8 +148,10 @@ ON_OWN_STACK _Noreturn void spawn_child(void *arg)
 	struct child *c = arg;
 	const struct spawn_spec *s = c->spec;
 	store_child(s->slot);
-	for (int sig = 1; sig < NSIG; sig++)
-		syscall(SYS_rt_sigaction, sig, default_action, NULL, sizeof(uint64_t));
+	for (int sig = 1; sig < NSIG; sig++) {
+		if (c->needs.reset || c->ignored >> (sig - 1) & 1)
+			syscall(SYS_rt_sigaction, sig, default_action, NULL, sizeof(uint64_t));
+	}
 	if (setsid() < 0)
 		child_fail(c, SPAWN_SETUP);
 	child_descriptors(c);

@@ -25,6 +25,9 @@ struct request {
 	uint64_t cgroup;
 };
 
+#ifndef CLONE_CLEAR_SIGHAND
+#define CLONE_CLEAR_SIGHAND 0x100000000ULL
+#endif
 #ifndef CLONE_INTO_CGROUP
 #define CLONE_INTO_CGROUP 0x200000000ULL
 #endif
@@ -112,33 +115,33 @@ static int enter(void *arg)
 }
 
 // Kernels and containers without clone3. The entry is at the end of the child's memory: the caller of this may be gone before the child.
-static long call_clone(char *stack, size_t size, void (*fn)(void *arg), void *arg, int *pidfd)
+static long call_clone(char *stack, size_t size, void (*fn)(void *arg), void *arg, uint32_t *busy)
 {
 	size -= (sizeof(struct entry) + 15) / 16 * 16;
 	struct entry *e = (struct entry *)(void *)(stack + size);
 	*e = (struct entry){fn, arg};
-	int pid = clone(enter, stack + size, CLONE_VM | CLONE_PIDFD | SIGCHLD, e, pidfd);
+	int pid = clone(enter, stack + size, CLONE_VM | CLONE_CHILD_CLEARTID | SIGCHLD, e, NULL, NULL, busy);
 	return pid < 0 ? -errno : pid;
 }
 
-pid_t spawn_clone(
-	void *stack, size_t size, void (*fn)(void *arg), void *arg, int group, volatile bool *join, int *pidfd)
+pid_t spawn_clone(void *stack, size_t size, void (*fn)(void *arg), void *arg, int group, struct spawn_needs *needs,
+	uint32_t *busy)
 {
 	struct request request = {
-		.flags = CLONE_VM | CLONE_PIDFD | (group < 0 ? 0 : CLONE_INTO_CGROUP),
-		.pidfd = (uintptr_t)pidfd,
+		.flags = CLONE_VM | CLONE_CHILD_CLEARTID | CLONE_CLEAR_SIGHAND | (group < 0 ? 0 : CLONE_INTO_CGROUP),
+		.child_tid = (uintptr_t)busy,
 		.exit_signal = SIGCHLD,
 		.stack = (uintptr_t)stack,
 		.stack_size = size,
 		.cgroup = group < 0 ? 0 : (uint64_t)group,
 	};
-	*pidfd = -1;
-	*join = false;
+	*busy = 1;
+	*needs = (struct spawn_needs){0};
 	long pid = call(&request, fn, arg);
-	// None, forbidden, or (of two kinds) too old to know of groups: then without.
-	if (pid == -ENOSYS || pid == -EPERM || (group >= 0 && (pid == -EINVAL || pid == -E2BIG))) {
-		*join = group >= 0;
-		pid = call_clone(stack, size, fn, arg, pidfd);
+	// None, forbidden, or (of two kinds) too old to know of signals or groups: then without.
+	if (pid == -ENOSYS || pid == -EPERM || pid == -EINVAL || pid == -E2BIG) {
+		*needs = (struct spawn_needs){.join = group >= 0, .reset = true};
+		pid = call_clone(stack, size, fn, arg, busy);
 	}
 	return (pid_t)pid;
 }

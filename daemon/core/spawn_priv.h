@@ -4,9 +4,11 @@
 #define CELLD_CORE_SPAWN_PRIV_H
 
 #include "daemon/core/spawn.h"
+#include "daemon/core/spawn_clone.h"
 #include "daemon/limits.h"
 
 #include <limits.h>
+#include <stdint.h>
 
 // What the child half needs, all of it prepared; and where it reports, in memory that both have.
 struct child {
@@ -14,10 +16,11 @@ struct child {
 	const struct spawn_spec *spec;
 	const char *dirs; // PATH of the child; NULL: the program is a path itself
 	char **sh;        // like_shell: argv for /bin/sh, its second one still to be set
-	int alive;        // closes when the child no more needs this memory: it has run the program, or ended
+	uint32_t busy;    // until the child no more needs this memory: it has run the program, or ended
 	bool switch_user;
 	struct limits limits;
-	volatile bool join; // it has to go into its control group itself
+	struct spawn_needs needs;
+	uint64_t ignored; // signals that celld ignores, bit 0 is the first
 	volatile enum spawn_step step;
 	volatile int err;
 	char path[PATH_MAX]; // for one candidate

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,6 +16,8 @@
 #define RECORD_VERSION 1u
 // How long init may take to make room for a message.
 #define ROOM_MS 100
+// Init is woken for so many hands, drops and releases at the latest; each hand may hold three descriptors or more until then.
+#define UNTOLD_MAX 32
 
 struct record {
 	uint32_t version;
@@ -66,6 +69,7 @@ static void wipe(struct store_slot *slot)
 void store_serve(struct store *s, int channel)
 {
 	s->channel = channel;
+	s->init = getppid();
 	s->free = 0;
 	for (size_t i = store_used_to(s); i-- > 0;) {
 		s->slots[i].store = s;
@@ -184,16 +188,28 @@ static int send_message(const struct store *s, const struct store_msg *m, const 
 	return n < 0 ? -errno : 0;
 }
 
-// Init reads all that it was sent before it looks at the words of slots, so a queue that is full is as good as one message more.
-static void wake(struct store *s, size_t slot)
+void store_wake(struct store *s)
 {
-	static const struct store_msg m = {.op = STORE_OP_WAKE};
-	__atomic_fetch_or(&s->dirty[slot / 32], 1u << slot % 32, __ATOMIC_RELEASE);
-	if (s->channel < 0 || __atomic_exchange_n(&s->head->woken, 1, __ATOMIC_ACQ_REL))
+	if (!s || !s->untold)
 		return;
-	int rc = send_message(s, &m, NULL, 0);
-	if (rc < 0 && rc != -EAGAIN)
-		store_set(&s->head->woken, 0); // no memory: the next one tries again
+	s->untold = 0;
+	if (s->channel >= 0 && s->init > 0 && !__atomic_exchange_n(&s->head->woken, 1, __ATOMIC_ACQ_REL))
+		kill(s->init, STORE_SIGNAL);
+}
+
+// To wake init costs more than all else that keeps a command: for several at once it is worth it (30 us of a command's 900).
+static void told(struct store *s)
+{
+	if (++s->untold >= UNTOLD_MAX)
+		store_wake(s);
+}
+
+static void mark(struct store_slot *slot)
+{
+	struct store *s = slot->store;
+	size_t i = store_index(slot);
+	__atomic_fetch_or(&s->dirty[i / 32], 1u << i % 32, __ATOMIC_RELEASE);
+	told(s);
 }
 
 // One start may wait in vain; those behind it do not, or an init part that was stopped would hold all of the daemon up.
@@ -208,6 +224,7 @@ static int send_in_time(struct store *s, const struct store_msg *m, const int *f
 			return rc == -ETOOMANYREFS ? -EMFILE : rc;
 		}
 		struct pollfd p = {.fd = s->channel, .events = POLLOUT};
+		store_wake(s);
 		(void)IO_AGAIN(poll(&p, 1, (int)(left / 1000000) + 1));
 	}
 }
@@ -231,7 +248,10 @@ int store_hand(struct store_slot *slot, const int fds[STORE_ENDS])
 	store_set(&e->hands, (e->hands + 1) & (UINT32_MAX >> STORE_DROP_BITS));
 	store_set(&e->drop, store_drop_word(e->hands, 0));
 	m.hands = e->hands;
-	return send_in_time(s, &m, list, count);
+	int rc = send_in_time(s, &m, list, count);
+	if (rc == 0)
+		told(s);
+	return rc;
 }
 
 // In this process: what it inherited and has not taken.
@@ -253,7 +273,7 @@ void store_drop(struct store_slot *slot, unsigned ends)
 	if ((mask | ends) == mask)
 		return;
 	store_set(&e->drop, store_drop_word(e->hands, mask | ends));
-	wake(slot->store, store_index(slot));
+	mark(slot);
 }
 
 void store_ack(struct store_slot *slot)
@@ -262,7 +282,8 @@ void store_ack(struct store_slot *slot)
 	if (!slot->left || e->acked == e->takes)
 		return;
 	store_set(&e->acked, e->takes);
-	wake(slot->store, store_index(slot));
+	mark(slot);
+	store_wake(slot->store);
 }
 
 void store_release(struct store_slot *slot)
@@ -278,7 +299,7 @@ void store_release(struct store_slot *slot)
 	store_set(&e->drop, store_drop_word(e->hands, STORE_ALL_ENDS));
 	wipe(slot);
 	slot->left = false;
-	wake(s, store_index(slot));
+	mark(slot);
 	put_free(s, store_index(slot));
 }
 

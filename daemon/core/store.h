@@ -57,14 +57,17 @@ struct store_life *store_life(struct store_slot *slot);
 int store_log(const struct store_slot *slot, off_t *offset);
 // Gives pages back that hold nothing any more: N bytes from AT within the log's memory.
 void store_log_punch(const struct store_slot *slot, size_t at, size_t n);
-// Has init keep copies of the ends that are >= 0; done when it returns, before anything is spawned. 0; negative errno (nothing is kept then):
-// -EAGAIN if init does not take it in time, -EMFILE, ...
+// Has init keep copies of the ends that are >= 0; done when it returns, before anything is spawned: from then on they are in the channel, where
+// init finds them whatever becomes of this process. 0; negative errno (nothing is kept then): -EAGAIN if init makes no room in time, -EMFILE, ...
 int store_hand(struct store_slot *slot, const int fds[STORE_ENDS]);
-// Init closes those copies (a mask of 1 << enum store_end). Cannot fail: what does not go through at once goes later.
+// Init closes those copies (a mask of 1 << enum store_end) when it looks the next time. Cannot fail.
 void store_drop(struct store_slot *slot, unsigned ends);
+// Has init look at all of that now. It is not woken for each hand, drop and release: to be called where somebody waits for a drop, and a
+// little after the last of them. S may be NULL.
+void store_wake(struct store *s);
 // The daemon knows the end: an orphan's zombie may go, and with it its number.
 void store_ack(struct store_slot *slot);
-// The slot is free: copies closed, record wiped, log given back. Accepts NULL.
+// The slot is free: record wiped, log given back, copies closed as with store_drop. Accepts NULL.
 void store_release(struct store_slot *slot);
 
 // In a new child, before all else: async-signal-safe. Accepts NULL.

@@ -9,7 +9,7 @@
 #include <signal.h>
 
 // Changes with every change of what stands below, in core/keep or in what init and daemon say to each other.
-#define STORE_LAYOUT 1u
+#define STORE_LAYOUT 2u
 
 // How a new binary ends that cannot read this arena.
 #define STORE_EXIT_LAYOUT 91
@@ -34,7 +34,7 @@ struct store_head {
 	struct store_shape shape;
 	uint64_t sum;     // over the shape
 	uint32_t used_to; // every slot in use is below
-	uint32_t woken;   // a message that has init look at the slots is under way
+	uint32_t woken;   // a signal that has init look is under way
 	uint32_t renew;   // what became of the start of a new binary: enum store_renew
 	uint32_t upgrade; // the daemon ends so that a new binary can take its place
 	struct store_fault fault;
@@ -65,9 +65,12 @@ static inline uint32_t store_drop_word(uint32_t hands, uint32_t ends)
 	return hands << STORE_DROP_BITS | (ends & STORE_ALL_ENDS);
 }
 
-enum store_op { STORE_OP_HAND = 1, STORE_OP_WAKE };
+// From the daemon to init: there are messages, or slots whose words have changed. (One that nobody waits for is ignored.)
+#define STORE_SIGNAL SIGURG
 
-// From the daemon to init, with as many descriptors as ENDS has bits. A WAKE only says that some slot's words have changed.
+enum store_op { STORE_OP_HAND = 1 };
+
+// From the daemon to init, with as many descriptors as ENDS has bits.
 struct store_msg {
 	uint32_t op;
 	uint32_t slot;
@@ -97,8 +100,10 @@ struct store {
 	struct store_entry *table;
 	uint32_t *dirty; // a bit a slot: its words have changed
 	struct store_slot *slots;
-	uint32_t free; // daemon: the first free slot below used_to, plus 1
-	bool stuck;    // daemon: init did not make room for the last message in time
+	uint32_t free;   // daemon: the first free slot below used_to, plus 1
+	unsigned untold; // daemon: what init has not been woken for
+	pid_t init;      // daemon: whom to wake
+	bool stuck;      // daemon: init did not make room for the last message in time
 };
 
 static inline size_t store_index(const struct store_slot *slot)

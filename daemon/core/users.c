@@ -2,10 +2,12 @@
 #define _GNU_SOURCE 1 // fgetpwent_r, fgetgrent_r
 #include "daemon/core/users.h"
 
+#include "daemon/core/notice.h"
 #include "daemon/io.h"
 #include "proto/text.h"
 
 #include <errno.h>
+#include <ev.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <limits.h>
@@ -54,6 +56,13 @@ struct table {
 
 struct users {
 	struct table passwd, group;
+	struct ev_loop *loop; // or NULL: looked at for each question
+	struct notice notice;
+	unsigned turn; // of the last look
+	bool looked;   // it went well
+	unsigned generation;
+	char *asked; // the name that was looked up last, and who that is, as long as neither table is read again
+	struct user known;
 };
 
 static int compare_names(const void *a, const void *b)
@@ -111,7 +120,7 @@ static struct entry *table_add(struct table *t, size_t text, char **room)
 	return e;
 }
 
-static const char *put_text(char **room, const char *s)
+static char *put_text(char **room, const char *s)
 {
 	size_t n = strlen(s) + 1;
 	char *at = memcpy(*room, s, n);
@@ -256,8 +265,15 @@ static int table_load(struct table *t)
 	return 0;
 }
 
+static void forget(struct users *u)
+{
+	free(u->asked);
+	u->asked = NULL;
+	user_release(&u->known);
+}
+
 // Reads the file again if it is not the one that was read. On failure what was known stays.
-static int table_refresh(struct table *t)
+static int table_refresh(struct users *u, struct table *t)
 {
 	struct stat st;
 	struct stamp now = {0};
@@ -265,7 +281,39 @@ static int table_refresh(struct table *t)
 		now = stamp_of(&st);
 	if (t->loaded && !t->stamp.young && stamp_same(&now, &t->stamp))
 		return 0;
+	forget(u);
+	u->generation++;
 	return table_load(t);
+}
+
+static int look(struct users *u)
+{
+	u->turn = u->loop ? ev_iteration(u->loop) : 0;
+	notice_look(&u->notice);
+	int rc = table_refresh(u, &u->passwd), other = table_refresh(u, &u->group);
+	rc = rc < 0 ? rc : other;
+	u->looked = rc == 0;
+	if (rc < 0 || u->passwd.stamp.young || u->group.stamp.young)
+		notice_doubt(&u->notice);
+	return rc;
+}
+
+static bool looked_now(const struct users *u)
+{
+	return u->looked && u->loop && u->turn == ev_iteration(u->loop);
+}
+
+// A small request asks up to six times, and the two files were a tenth of what it cost.
+static int refresh(struct users *u)
+{
+	return looked_now(u) || (u->looked && notice_quiet(&u->notice)) ? 0 : look(u);
+}
+
+// For a name or id that is not known, which may be a new one that notice does not see yet. True if it is worth to look for it again.
+static bool refresh_for_new(struct users *u)
+{
+	unsigned before = u->generation;
+	return u->loop && !looked_now(u) && look(u) == 0 && u->generation != before;
 }
 
 static const struct entry *find_name(const struct table *t, const char *name)
@@ -355,9 +403,22 @@ void users_free(struct users *u)
 {
 	if (!u)
 		return;
+	notice_release(&u->notice);
+	forget(u);
 	table_clear(&u->passwd);
 	table_clear(&u->group);
 	free(u);
+}
+
+void users_by_turns(struct users *u, struct ev_loop *loop)
+{
+	u->loop = loop;
+	notice_init(&u->notice, loop, u->passwd.path, u->group.path);
+}
+
+unsigned users_generation(struct users *u)
+{
+	return refresh(u) == 0 ? u->generation : 0;
 }
 
 // The uid that celld runs as needs no line in passwd: containers are often given one that has none.
@@ -381,14 +442,8 @@ static int own_identity(const char *name, struct user *out)
 	return rc;
 }
 
-int users_find(struct users *u, const char *name, struct user *out)
+static int find(struct users *u, const char *name, struct user *out)
 {
-	memset(out, 0, sizeof(*out));
-	int rc = table_refresh(&u->passwd);
-	if (rc == 0)
-		rc = table_refresh(&u->group);
-	if (rc < 0)
-		return rc;
 	const struct entry *e = find_user(&u->passwd, name);
 	if (!e)
 		return own_identity(name, out);
@@ -398,7 +453,7 @@ int users_find(struct users *u, const char *name, struct user *out)
 		.name = (char *)e->name,
 		.home = (char *)e->home,
 		.shell = (char *)e->shell};
-	rc = collect_groups(&u->group, e, &user);
+	int rc = collect_groups(&u->group, e, &user);
 	if (rc == 0) {
 		rc = user_dup(out, &user);
 		free(user.groups);
@@ -406,54 +461,81 @@ int users_find(struct users *u, const char *name, struct user *out)
 	return rc;
 }
 
-// What is known is better than nothing if the file cannot be read just now.
-static const char *id_name(struct table *t, unsigned id)
+int users_find(struct users *u, const char *name, struct user *out)
 {
-	(void)table_refresh(t);
+	memset(out, 0, sizeof(*out));
+	int rc = refresh(u);
+	if (rc < 0)
+		return rc;
+	if (u->asked && strcmp(u->asked, name) == 0)
+		return user_dup(out, &u->known);
+	rc = find(u, name, out);
+	if (rc == -ENOENT && refresh_for_new(u))
+		rc = find(u, name, out);
+	if (rc < 0)
+		return rc;
+	// Kept for the next one, who mostly asks for the same.
+	forget(u);
+	rc = user_dup(&u->known, out);
+	u->asked = rc == 0 ? strdup(name) : NULL;
+	if (u->asked)
+		return 0;
+	user_release(out);
+	return -ENOMEM;
+}
+
+// What is known is better than nothing if the file cannot be read just now.
+static const char *id_name(struct users *u, struct table *t, unsigned id)
+{
+	(void)refresh(u);
 	const struct entry *e = find_id(t, id);
+	if (!e && refresh_for_new(u))
+		e = find_id(t, id);
 	return e ? e->name : id == 0 ? "root" : NULL;
 }
 
 const char *users_uid_name(struct users *u, uid_t uid)
 {
-	return id_name(&u->passwd, uid);
+	return id_name(u, &u->passwd, uid);
 }
 
 const char *users_gid_name(struct users *u, gid_t gid)
 {
-	return id_name(&u->group, gid);
+	return id_name(u, &u->group, gid);
 }
 
 void user_release(struct user *u)
 {
-	free(u->name);
-	free(u->home);
-	free(u->shell);
-	free(u->groups);
+	free(u->mem);
 	memset(u, 0, sizeof(*u));
 }
 
-static char *copy_text(const char *s)
+static size_t text_size(const char *s)
 {
-	size_t n = s ? strlen(s) + 1 : 0;
-	char *copy = s ? malloc(n) : NULL;
-	return copy ? memcpy(copy, s, n) : NULL;
+	return s ? strlen(s) + 1 : 0;
+}
+
+// S copied to *AT, which goes on behind it.
+static char *copy_to(char **at, const char *s)
+{
+	return s ? put_text(at, s) : NULL;
 }
 
 int user_dup(struct user *out, const struct user *u)
 {
 	struct user copy = {.uid = u->uid, .gid = u->gid, .group_count = u->group_count};
-	copy.name = copy_text(u->name);
-	copy.home = copy_text(u->home);
-	copy.shell = copy_text(u->shell);
-	if (u->group_count > 0)
-		copy.groups = malloc(u->group_count * sizeof(gid_t));
-	if (copy.groups)
-		memcpy(copy.groups, u->groups, u->group_count * sizeof(gid_t));
-	bool whole = !u->name == !copy.name && !u->home == !copy.home && !u->shell == !copy.shell &&
-		     (copy.groups || u->group_count == 0);
-	if (!whole)
-		user_release(&copy);
+	size_t groups = u->group_count * sizeof(gid_t); // first, for their alignment
+	char *at = copy.mem = malloc(groups + text_size(u->name) + text_size(u->home) + text_size(u->shell) + 1);
+	*out = (struct user){0};
+	if (!at)
+		return -ENOMEM;
+	if (groups > 0) {
+		copy.groups = memcpy(at, u->groups, groups);
+		at += groups;
+	}
+	copy.name = copy_to(&at, u->name);
+	copy.home = copy_to(&at, u->home);
+	copy.shell = copy_to(&at, u->shell);
 	*out = copy;
-	return whole ? 0 : -ENOMEM;
+	return 0;
 }

@@ -17,11 +17,19 @@ struct user {
 	char *shell;
 	gid_t *groups; // supplementary, the primary one included
 	size_t group_count;
+	void *mem; // private: what all of these are in, if it is to be freed
 };
+
+struct ev_loop;
 
 // PASSWD and GROUP are paths ("/etc/passwd", "/etc/group"); borrowed for the table's life. NULL when out of memory.
 struct users *users_new(const char *passwd, const char *group);
 void users_free(struct users *u);
+// From now on the files are looked at once a turn of LOOP (borrowed; U goes first), at the first question of the turn, or only when inotify
+// tells of a change (notice.h), instead of at each question.
+void users_by_turns(struct users *u, struct ev_loop *loop);
+// Another number once the files have been read again: what was found with the number before may be wrong. 0 if they cannot be read.
+unsigned users_generation(struct users *u);
 // By name, or by decimal uid. "root" and "0" exist even without a passwd file (home /root, shell /bin/sh); so
 // does the daemon's own uid (home /, shell /bin/sh).
 // 0, -ENOENT, -ENOMEM, or the errno of reading the file. OUT is owned by the caller (user_release).

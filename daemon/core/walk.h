@@ -69,6 +69,8 @@ int walk_remove_new(struct walk_remove **out, const char *path, unsigned flags);
 void walk_remove_free(struct walk_remove *r);
 // Goes on until UNTIL (io_mono_ns). True if there is more to do. A failure is noted, the rest is removed all the same.
 bool walk_remove_step(struct walk_remove *r, int64_t until);
+// True if there is a tree to walk: more than the system call or two that a file takes.
+bool walk_remove_is_tree(const struct walk_remove *r);
 // How many entries are gone through it.
 uint64_t walk_remove_count(const struct walk_remove *r);
 // The first failure: negative errno and, unless PATH is NULL, where (borrowed); 0 if there was none.

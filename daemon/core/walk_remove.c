@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "daemon/core/files.h"
 #include "daemon/core/walk.h"
 #include "daemon/io.h"
 
@@ -169,7 +170,7 @@ bool walk_remove_step(struct walk_remove *r, int64_t until)
 	struct walk_entry e;
 	if (r->single) {
 		r->single = false;
-		int rc = unlink_at(r->parent, r->base, 0);
+		int rc = files_unlink(r->parent, r->base);
 		r->count += rc == 0;
 		if (rc < 0)
 			note(r, rc, r->path);
@@ -192,6 +193,11 @@ bool walk_remove_step(struct walk_remove *r, int64_t until)
 		if (io_mono_ns() >= until)
 			break;
 	}
+	return r->walk != NULL;
+}
+
+bool walk_remove_is_tree(const struct walk_remove *r)
+{
 	return r->walk != NULL;
 }
 

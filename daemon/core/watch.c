@@ -252,6 +252,31 @@ void watches_free(struct watches *ws)
 	free(ws);
 }
 
+void watches_count(struct watches *ws, struct metrics *m)
+{
+	ws->metrics = m;
+}
+
+struct watcher *watches_first(const struct watches *ws)
+{
+	return ws->all;
+}
+
+struct watcher *watcher_after(const struct watcher *w)
+{
+	return w->next;
+}
+
+size_t watches_nodes(const struct watches *ws)
+{
+	return ws->nodes;
+}
+
+size_t watcher_nodes(const struct watcher *w)
+{
+	return w->nodes;
+}
+
 static bool is_below(const char *path, const char *dir)
 {
 	size_t n = strlen(dir);

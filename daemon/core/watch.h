@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct metrics;
 struct watches;
 struct watcher;
 
@@ -56,6 +57,8 @@ struct watch_spec {
 struct watches *watches_new(struct ev_loop *loop, struct slices *slices, const struct watch_limits *limits);
 // Frees the watchers that are left too. NULL is allowed.
 void watches_free(struct watches *ws);
+// Overflows are added to M (borrowed).
+void watches_count(struct watches *ws, struct metrics *m);
 // Opens the inotify descriptor unless it is open. 0 or negative errno; -EMFILE: out of fs.inotify.max_user_instances.
 int watches_open(struct watches *ws);
 // Takes what the kernel has, so that what has been done is in the queues (as far as a few milliseconds suffice).
@@ -71,6 +74,11 @@ int watches_add(struct watches *ws, const struct watch_spec *spec, const void *o
 // OWNER's watcher of that id, or NULL.
 struct watcher *watches_find(const struct watches *ws, const void *owner, uint64_t id);
 void watcher_close(struct watcher *w); // NULL is allowed
+// All there are, in order of their beginning; how many nodes (directories, single files) are watched for all of them, and for one.
+struct watcher *watches_first(const struct watches *ws);
+struct watcher *watcher_after(const struct watcher *w);
+size_t watches_nodes(const struct watches *ws);
+size_t watcher_nodes(const struct watcher *w);
 
 bool watcher_ready(const struct watcher *w);
 uint64_t watcher_id(const struct watcher *w); // from 1, never twice

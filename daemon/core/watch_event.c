@@ -3,9 +3,11 @@
 #include "daemon/core/watch_priv.h"
 #include "daemon/io.h"
 
+#include <limits.h>
 #include <utlist.h>
 
 #define CLOCK_EVERY 8 // events between two looks at the clock
+#define EVENT_MAX (sizeof(struct inotify_event) + NAME_MAX + 1)
 
 // Bits of one event, in the order in which they are told.
 static const struct {
@@ -187,14 +189,18 @@ static void dispatch(struct watches *ws, const struct inotify_event *ev)
 
 bool watch_drain(struct watches *ws, int64_t until)
 {
+	bool all = false; // the last read took all that there was
 	ws->settled = false;
 	for (unsigned i = 1; ws->fd >= 0; i++) {
 		if (ws->off >= ws->len) {
+			if (all && !ws->moved)
+				break;
 			ssize_t n = io_read(ws->fd, ws->buf, WATCH_READ);
 			ws->off = 0;
 			ws->len = n > 0 ? (size_t)n : 0;
 			if (n <= 0)
 				break;
+			all = ws->len + EVENT_MAX <= WATCH_READ;
 		}
 		const struct inotify_event *ev = (const void *)(ws->buf + ws->off);
 		ws->off += sizeof *ev + ev->len;
@@ -202,7 +208,7 @@ bool watch_drain(struct watches *ws, int64_t until)
 		if (i % CLOCK_EVERY == 0 && io_mono_ns() >= until)
 			return false;
 	}
-	// Both halves of a rename are queued at once: whoever has no new name by now has left the tree.
+	// Both halves of a rename are queued at once, or nearly: whoever has no new name even after one more read has left the tree.
 	while (ws->moved)
 		watch_node_take(ws->moved, WATCH_DROPPED);
 	ws->settled = true;

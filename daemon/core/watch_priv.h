@@ -9,6 +9,7 @@
 #define CELLD_CORE_WATCH_PRIV_H
 
 #include "daemon/core/watch.h"
+#include "daemon/metrics.h"
 
 #include <dirent.h>
 #include <sys/inotify.h>
@@ -102,6 +103,7 @@ struct watches {
 	struct watch_node *cursor;  // the next one to get the current event
 	size_t nodes, count, bytes;
 	uint64_t last_id;
+	struct metrics *metrics;         // or NULL
 	size_t freed;                    // nodes since the last trim
 	bool settled;                    // all events so far have been handled
 	bool busy;                       // within a piece of work: no other begins

@@ -24,11 +24,13 @@ void watch_lost(struct watcher *w)
 {
 	if (w->gone || w->closed)
 		return;
-	if (w->lost->queued) {
+	if (w->lost->queued) { // of a loss that its reader has not heard of yet
 		DL_DELETE(w->items, w->lost);
 		DL_APPEND(w->items, w->lost);
 		return;
 	}
+	if (w->ws->metrics)
+		w->ws->metrics->watch_lost++;
 	append(w, w->lost);
 }
 

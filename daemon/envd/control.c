@@ -262,6 +262,8 @@ void control_free(struct control *c)
 	if (c->now.token)
 		c->config->token = NULL;
 	control_state_release(&c->now);
+	free(c->last.auth);
+	user_release(&c->last.user);
 	free(c);
 }
 
@@ -329,6 +331,37 @@ bool control_basic(const struct http_head *head, struct buf *name)
 	if (colon)
 		buf_truncate(name, (size_t)(colon - buf_data(name)));
 	return colon;
+}
+
+const struct user *control_known(const struct envd *e, const struct http_head *head)
+{
+	const struct control *c = e->control;
+	struct http_span auth = http_get(head, "Authorization");
+	if (!c->last.auth || auth.n == 0 || auth.n != c->last.n || memcmp(auth.p, c->last.auth, auth.n) != 0)
+		return NULL;
+	unsigned now = users_generation(e->users);
+	return now != 0 && now == c->last.generation ? &c->last.user : NULL;
+}
+
+static void forget_last(struct control *c)
+{
+	free(c->last.auth);
+	c->last.auth = NULL;
+	user_release(&c->last.user);
+}
+
+void control_remember(const struct envd *e, const struct http_head *head, const struct user *u)
+{
+	struct control *c = e->control;
+	struct http_span auth = http_get(head, "Authorization");
+	forget_last(c);
+	if (auth.n == 0 || user_dup(&c->last.user, u) < 0)
+		return;
+	c->last.auth = malloc(auth.n); // a header's value, no string
+	if (c->last.auth)
+		memcpy(c->last.auth, auth.p, auth.n);
+	c->last.n = auth.n;
+	c->last.generation = users_generation(e->users);
 }
 
 void control_envs(void *ctx, struct conn *c)

@@ -36,6 +36,13 @@ struct control_state {
 struct control {
 	struct config *config;
 	struct keep *keep; // or NULL
+	// Whom the Basic credentials AUTH were last, as long as the generation of the users is that. Clients send the same with each request.
+	struct {
+		char *auth; // or NULL
+		size_t n;
+		unsigned generation;
+		struct user user;
+	} last;
 	const char *first_user;
 	struct control_state now;
 	uint64_t cpu_busy, cpu_total; // jiffies at the last look
@@ -52,6 +59,10 @@ int control_time(const char *s, struct timespec *out);
 bool control_initialized(const struct control *c);
 // True and the name in NAME if HEAD has usable Basic credentials.
 bool control_basic(const struct http_head *head, struct buf *name);
+// The user that HEAD's credentials were remembered to mean, borrowed until others are; or NULL: to be looked up.
+const struct user *control_known(const struct envd *e, const struct http_head *head);
+// Without memory for it nothing is remembered.
+void control_remember(const struct envd *e, const struct http_head *head, const struct user *u);
 
 // Puts the certificates PEM (N bytes) among those that the system trusts, in place of those given before. 0, or -1 with E filled.
 int control_trust(const char *pem, size_t n, struct err *e);

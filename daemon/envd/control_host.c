@@ -138,6 +138,10 @@ int control_hosts(const char *ip)
 void control_mark(void)
 {
 	static const char dir[] = "/run/e2b", path[] = "/run/e2b/.E2B_SANDBOX";
+	char is[sizeof CONTROL_SANDBOX + 1];
+	// A file that is emptied and written again goes to the disk at once.
+	if (io_read_file_now(path, is, sizeof is) >= 0 && strcmp(is, CONTROL_SANDBOX) == 0)
+		return;
 	if (mkdir(dir, 0755) < 0 && errno != EEXIST)
 		return;
 	int fd = IO_AGAIN(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0444));

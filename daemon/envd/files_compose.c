@@ -5,6 +5,7 @@
 #include "proto/json.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -67,7 +68,7 @@ static int copy_some(struct compose *m)
 		return err_http(&m->err, 500, ERR_INTERNAL, "error reading source file: %s", files_text((int)n, text));
 	if (n > 0)
 		return files_put_feed(&m->put, m->piece, (size_t)n, &m->err);
-	io_close(&m->fd);
+	files_close(&m->fd);
 	m->at++;
 	return 0;
 }
@@ -78,7 +79,7 @@ static int finish(struct compose *m)
 	if (files_meta_store(&none, m->put.path, &m->err) < 0)
 		return -1;
 	for (size_t i = 0; i < m->count; i++)
-		(void)unlink(m->sources[i].path);
+		(void)files_unlink(AT_FDCWD, m->sources[i].path);
 	return 0;
 }
 

@@ -8,7 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
-enum { CODINGS_MAX = 32, GZIP_WINDOW = 15 + 16, GZIP_LEVEL = 6, GZIP_MEMORY = 8 };
+// Level 1: three times as fast as 6 (70 MB/s, which the network of a sandbox easily does), for an eighth more bytes.
+enum { CODINGS_MAX = 32, GZIP_WINDOW = 15 + 16, GZIP_LEVEL = 1, GZIP_MEMORY = 8 };
 #define GZIP_PIECE ((size_t)16 * 1024)
 
 struct coding {

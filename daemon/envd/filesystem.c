@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ENTRY_ROOM ((size_t)512) // for one as JSON, mostly
+
 char *fs_path(struct rpc *r, const char *path, struct err *e)
 {
 	const struct user *u = rpc_user(r, e);
@@ -33,13 +35,28 @@ int fs_failed(struct err *e, enum err_code code, int rc, const char *fmt, ...)
 	return err_set(e, again ? ERR_RESOURCE_EXHAUSTED : code, "%s%s", what, text);
 }
 
-// Answers with PATH's entry as the only field of RESPONSE, whose member it is.
+// As reply_entry, in JSON.
+static void reply_json(struct rpc *r, const struct fs_entry *entry)
+{
+	struct buf body;
+	buf_init(&body, 0);
+	(void)buf_reserve(&body, ENTRY_ROOM);
+	BUF_LIT(&body, "{\"entry\":");
+	(void)fs_entry_json(&body, entry); // its failure sticks, and is what goes out
+	buf_byte(&body, '}');
+	rpc_reply_body(r, &body);
+	buf_release(&body);
+}
+
+// Answers with PATH's entry as the only field, called entry, of RESPONSE, whose member it is.
 static void reply_entry(struct rpc *r, const char *path, ProtobufCMessage *response, Filesystem__EntryInfo **member)
 {
 	struct fs_entry entry = {0};
 	struct err e;
 	int rc = fs_entry_of(&entry, rpc_envd(r)->users, path);
-	if (rc == 0) {
+	if (rc == 0 && rpc_is_json(r)) {
+		reply_json(r, &entry);
+	} else if (rc == 0) {
 		*member = &entry.info;
 		rpc_reply(r, response);
 	} else {
@@ -162,7 +179,7 @@ static int move(const char *from, const char *to)
 		if (strcmp(from, to) == 0 || source.st_dev != there.st_dev || source.st_ino != there.st_ino)
 			return -EEXIST;
 	}
-	return rename(from, to) < 0 ? -errno : 0;
+	return files_rename(from, to);
 }
 
 static void move_call(struct rpc *r, const ProtobufCMessage *m)
@@ -190,7 +207,14 @@ static void move_call(struct rpc *r, const ProtobufCMessage *m)
 struct removal {
 	struct fs_job job; // first
 	struct walk_remove *remove;
+	bool aside;
 };
+
+// Beside the loop, which the kernel would hold up.
+static bool remove_aside(struct slice_job *slice)
+{
+	return walk_remove_step(((struct removal *)slice)->remove, slice_until());
+}
 
 static int remove_error(struct err *e, int rc, const char *path)
 {
@@ -202,6 +226,11 @@ static enum fs_state remove_step(struct fs_job *j, int64_t until)
 {
 	struct removal *m = (struct removal *)j;
 	const char *where = NULL;
+	if (m->remove && !m->aside && walk_remove_is_tree(m->remove)) {
+		m->aside = true;
+		slice_aside(&j->slice, remove_aside);
+		return FS_MORE;
+	}
 	if (m->remove && walk_remove_step(m->remove, until))
 		return FS_MORE;
 	int rc = m->remove ? walk_remove_error(m->remove, &where) : 0;
@@ -232,7 +261,6 @@ static void remove_call(struct rpc *r, const ProtobufCMessage *req)
 	else if (rc < 0 && rc != -ENOENT)
 		remove_error(&e, rc, path);
 	if (path && (rc == 0 || rc == -ENOENT)) {
-		m->job.slice.gentle = true;
 		fs_job_start(&m->job, r, &ops);
 	} else {
 		rpc_error(r, &e);

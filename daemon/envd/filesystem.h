@@ -29,10 +29,12 @@ int fs_failed(struct err *e, enum err_code code, int rc, const char *fmt, ...) _
 // --- filesystem_entry.c ---
 
 // The last name that was looked up.
+enum { FS_ID_TEXT = 40 };
 struct fs_id {
-	bool valid;
+	char *name; // or the number; NULL: none was
+	char *mem;  // what it is in, if TEXT is too small
 	unsigned id;
-	char name[40];
+	char text[FS_ID_TEXT];
 };
 
 // What is told of one entry (contract B 4.1). Zeroed it is empty; it may be filled again and again.
@@ -43,11 +45,14 @@ struct fs_entry {
 	Filesystem__EntryInfo__MetadataEntry *metas; // private
 	char permissions[16];
 	struct fs_id owner, group; // private: for many of the same owner
+	bool by_path;              // private: the kernel has no listxattrat
 };
 // Of the entry REL in the directory AT (AT_FDCWD: REL is PATH), whose lstat is ST and which is told under PATH. Bytes that are not
 // UTF-8 become U+FFFD. 0 or -ENOMEM.
 int fs_entry_fill(
 	struct fs_entry *e, struct users *u, int at, const char *rel, const char *path, const struct stat *st);
+// Appends it as JSON: what pbjson_write of its info would. 0 or negative errno, as that.
+int fs_entry_json(struct buf *out, const struct fs_entry *e);
 // The owners' names may have changed since the last fill.
 void fs_entry_forget(struct fs_entry *e);
 // lstat and fill, all of it anew. 0 or negative errno.
@@ -91,6 +96,7 @@ struct fs_job {
 void fs_job_start(struct fs_job *j, struct rpc *r, const struct fs_job_ops *ops);
 // An answer that is one list, the field 1 of its message and NAME in JSON: appends an element, and what stands behind the last one.
 void fs_job_put(struct fs_job *j, const char *name, const ProtobufCMessage *m);
+void fs_job_put_entry(struct fs_job *j, const char *name, const struct fs_entry *e);
 void fs_job_put_end(struct fs_job *j);
 
 void fs_list(struct rpc *r, const ProtobufCMessage *req);

@@ -126,24 +126,32 @@ void fs_job_start(struct fs_job *j, struct rpc *r, const struct fs_job_ops *ops)
 
 // --- lists ---
 
+static void begin(struct fs_job *j, const char *name)
+{
+	if (j->count++ == 0)
+		buf_printf(&j->out, "{\"%s\":[", name);
+	else
+		BUF_LIT(&j->out, ", ");
+}
+
 void fs_job_put(struct fs_job *j, const char *name, const ProtobufCMessage *m)
 {
-	enum { FIELD_1 = 1 << 3 | PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED };
-	struct buf *out = &j->out;
-	if (j->json) {
-		if (j->count++ == 0)
-			buf_printf(out, "{\"%s\":[", name);
-		else
-			BUF_LIT(out, ", ");
-		pbjson_write(out, m);
+	if (!j->json) {
+		pbwire_write_field(&j->out, 1, m);
 		return;
 	}
-	buf_byte(out, FIELD_1);
-	size_t n = protobuf_c_message_get_packed_size(m);
-	for (; n >= 0x80; n >>= 7)
-		buf_byte(out, (unsigned char)(n | 0x80));
-	buf_byte(out, (unsigned char)n);
-	pbwire_write(out, m);
+	begin(j, name);
+	(void)pbjson_write(&j->out, m);
+}
+
+void fs_job_put_entry(struct fs_job *j, const char *name, const struct fs_entry *e)
+{
+	if (!j->json) {
+		pbwire_write_field(&j->out, 1, &e->info.base);
+		return;
+	}
+	begin(j, name);
+	(void)fs_entry_json(&j->out, e);
 }
 
 void fs_job_put_end(struct fs_job *j)

@@ -238,7 +238,7 @@ static int tell(struct list *l, const char *name)
 	rc = fs_entry_fill(&l->entry, l->users, fd, name, l->path, &st);
 	if (rc < 0)
 		return rc;
-	fs_job_put(&l->job, "entries", &l->entry.info.base);
+	fs_job_put_entry(&l->job, "entries", &l->entry);
 	return S_ISDIR(st.st_mode) && l->count < l->depth ? enter(l, name) : 0;
 }
 

@@ -79,6 +79,8 @@ static void request_kind(struct start *s)
 {
 	const Process__StartRequest *req = s->req;
 	s->spec.kind = PROC_EXEC;
+	s->spec.counted = METRICS_ENVD;
+	s->spec.request = conn_request_id(rpc_conn(s->rpc));
 	s->spec.want_stdin = req->_stdin_case != PROCESS__START_REQUEST___STDIN_STDIN || req->stdin;
 	if (req->_pty_case != PROCESS__START_REQUEST___PTY_PTY)
 		return;

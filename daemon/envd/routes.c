@@ -59,8 +59,10 @@ static bool exempt(const struct http_head *head)
 static int check_token(const struct envd *envd, const struct http_head *head, struct err *e)
 {
 	const char *token = envd_token(envd);
+	if (!token || exempt(head))
+		return 0;
 	struct http_span given = http_get(head, "X-Access-Token");
-	if (!token || exempt(head) || (given.p && text_equal_ct(given.p, given.n, token, strlen(token))))
+	if (given.p && text_equal_ct(given.p, given.n, token, strlen(token)))
 		return 0;
 	err_http(e, 401, ERR_UNAUTHENTICATED,
 		"unauthorized access, please provide a valid access token or method signing if supported");
@@ -72,11 +74,15 @@ static int check_user(const struct envd *envd, const struct http_head *head, str
 {
 	struct user user = {0};
 	struct buf name;
+	if (control_known(envd, head))
+		return 0;
 	buf_init(&name, 0);
 	bool basic = control_basic(head, &name);
 	int rc = buf_failed(&name);
 	if (rc == 0 && basic)
 		rc = envd_user(envd, (const char *)buf_data(&name), buf_len(&name), &user);
+	if (rc == 0 && basic)
+		control_remember(envd, head, &user);
 	if (rc == -ENOENT)
 		err_set(e, ERR_UNAUTHENTICATED, "invalid username: '%.*s'", (int)buf_len(&name),
 			(const char *)buf_data(&name));
@@ -101,6 +107,12 @@ static const struct route *find_rpc(const struct http_head *head, struct err *e,
 		err_http(e, 405, ERR_UNIMPLEMENTED, "method not allowed");
 		return NULL;
 	}
+	// Nothing of it would be of use: not even read.
+	if (m->kind == RPC_UNARY && head->content_length > (int64_t)RPC_MESSAGE_MAX) {
+		err_set(e, ERR_RESOURCE_EXHAUSTED, "message size %lld is larger than configured max %zu",
+			(long long)head->content_length, RPC_MESSAGE_MAX);
+		return NULL;
+	}
 	return m->kind == RPC_CLIENT_STREAM ? &client_stream : &call;
 }
 
@@ -122,6 +134,7 @@ void envd_routes(struct route_table *out, struct envd *ctx)
 		.routes = routes,
 		.count = sizeof routes / sizeof *routes,
 		.ctx = ctx,
+		.name = "envd",
 		.find = find_route,
 		.error = answer_error,
 		.no_memory = "{\"code\":503,\"message\":\"out of memory\"}",

@@ -20,14 +20,18 @@
 #define TIMEOUT_DIGITS 10
 #define GZIP_MAX ((size_t)64 * 1024) // compressed in one go; a longer answer would hold up the others
 
+#define UNARY(type) "Accept-Encoding: gzip\r\nContent-Type: " type "\r\n"
+#define ANSWER(type) type, UNARY(type), UNARY(type) "Content-Encoding: gzip\r\n"
 static const struct rpc_type types[] = {
-	{"application/json", "application/json", false, true, false},
-	{"application/json", "application/json; charset=utf-8", true, true, false},
-	{"application/proto", "application/proto", false, false, false},
-	{"application/connect+json", "application/connect+json", false, true, true},
-	{"application/connect+json", "application/connect+json; charset=utf-8", true, true, true},
-	{"application/connect+proto", "application/connect+proto", false, false, true},
+	{"application/json", ANSWER("application/json"), false, true, false},
+	{"application/json", ANSWER("application/json; charset=utf-8"), true, true, false},
+	{"application/proto", ANSWER("application/proto"), false, false, false},
+	{"application/connect+json", ANSWER("application/connect+json"), false, true, true},
+	{"application/connect+json", ANSWER("application/connect+json; charset=utf-8"), true, true, true},
+	{"application/connect+proto", ANSWER("application/connect+proto"), false, false, true},
 };
+#undef ANSWER
+#undef UNARY
 
 // --- methods and types ---
 
@@ -39,17 +43,26 @@ static const struct rpc_method *find_in(const struct rpc_method *m, struct http_
 	return NULL;
 }
 
+// The methods of PATH's service, or NULL.
+static const struct rpc_method *service_of(struct http_span path)
+{
+	static const char process[] = "/process.Process/", filesystem[] = "/filesystem.Filesystem/";
+	if (path.n >= sizeof process && memcmp(path.p, process, sizeof process - 1) == 0)
+		return envd_process_methods();
+	if (path.n >= sizeof filesystem && memcmp(path.p, filesystem, sizeof filesystem - 1) == 0)
+		return envd_filesystem_methods();
+	return NULL;
+}
+
 const struct rpc_method *rpc_find(struct http_span path)
 {
-	const struct rpc_method *m = find_in(envd_process_methods(), path);
-	return m ? m : find_in(envd_filesystem_methods(), path);
+	const struct rpc_method *methods = service_of(path);
+	return methods ? find_in(methods, path) : NULL;
 }
 
 bool rpc_path(struct http_span path)
 {
-	static const char process[] = "/process.Process/", filesystem[] = "/filesystem.Filesystem/";
-	return (path.n >= sizeof process && memcmp(path.p, process, sizeof process - 1) == 0) ||
-	       (path.n >= sizeof filesystem && memcmp(path.p, filesystem, sizeof filesystem - 1) == 0);
+	return service_of(path);
 }
 
 static struct http_span trimmed(const char *p, size_t n)
@@ -281,16 +294,13 @@ void rpc_serve(void *ctx, struct conn *c)
 		refuse_type(c, m->kind != RPC_UNARY);
 		return;
 	}
-	struct rpc *r = calloc(1, sizeof *r);
+	struct rpc *r = malloc(sizeof *r); // calloc does not go through malloc's cache
 	if (!r) {
 		err_sys(&e, -ENOMEM, "call");
 		conn_error(c, &e);
 		return;
 	}
-	r->envd = ctx;
-	r->conn = c;
-	r->method = m;
-	r->type = type;
+	*r = (struct rpc){.envd = ctx, .conn = c, .method = m, .type = type};
 	conn_on_close(c, rpc_gone, r);
 	rpc_arm(r);
 	bool good = read_head(r, head, &e) == 0;
@@ -359,10 +369,11 @@ const struct user *rpc_user(struct rpc *r, struct err *e)
 	struct buf name;
 	if (r->user_known)
 		return &r->user;
+	const struct user *known = control_known(r->envd, conn_head(r->conn));
 	buf_init(&name, 0);
-	bool basic = control_basic(conn_head(r->conn), &name);
-	int rc = buf_failed(&name);
-	if (rc == 0)
+	bool basic = !known && control_basic(conn_head(r->conn), &name);
+	int rc = known ? user_dup(&r->user, known) : buf_failed(&name);
+	if (rc == 0 && !known)
 		rc = envd_user(r->envd, basic ? (const char *)buf_data(&name) : NULL, buf_len(&name), &r->user);
 	if (rc == -ENOENT && basic)
 		err_set(e, ERR_UNAUTHENTICATED, "invalid username: '%.*s'", (int)buf_len(&name),
@@ -409,23 +420,15 @@ bool rpc_gzip(struct buf *out, const void *p, size_t n)
 	return ok;
 }
 
-static void unary_lines(const struct rpc *r, bool gzip, char *lines, size_t n)
-{
-	(void)snprintf(lines, n, "Accept-Encoding: gzip\r\nContent-Type: %s\r\n%s", r->type->answer,
-		gzip ? "Content-Encoding: gzip\r\n" : "");
-}
-
 void rpc_reply_body(struct rpc *r, const struct buf *body)
 {
-	char lines[160];
 	struct buf zipped;
 	buf_init(&zipped, 0);
 	// Without memory for it the answer goes out as it is.
 	bool gzip = r->gzip_out && !buf_failed(body) && buf_len(body) <= GZIP_MAX &&
 		    rpc_gzip(&zipped, buf_data(body), buf_len(body));
-	unary_lines(r, gzip, lines, sizeof lines);
 	r->on_close = NULL;
-	envd_reply(r->conn, 200, lines, gzip ? &zipped : body);
+	envd_reply(r->conn, 200, gzip ? r->type->unary_gzip : r->type->unary, gzip ? &zipped : body);
 	buf_release(&zipped);
 	rpc_free(r);
 }
@@ -451,12 +454,10 @@ void rpc_reply(struct rpc *r, const ProtobufCMessage *m)
 
 bool rpc_reply_stream(struct rpc *r, const struct conn_producer *p, void *arg)
 {
-	char lines[160];
 	struct buf all;
 	struct err e;
 	buf_init(&all, 0);
-	unary_lines(r, false, lines, sizeof lines);
-	envd_lines(conn_head(r->conn), lines, &all);
+	envd_lines(conn_head(r->conn), r->type->unary, &all);
 	const char *text = buf_cstr(&all);
 	r->on_close = NULL;
 	bool ok = text && conn_stream(r->conn, NULL, text, p, arg);

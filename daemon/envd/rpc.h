@@ -15,6 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// Bytes of a message, as they come and inflated.
+#define RPC_MESSAGE_MAX ((size_t)16 * 1024 * 1024)
+
 struct rpc;
 
 enum rpc_kind { RPC_UNARY, RPC_SERVER_STREAM, RPC_CLIENT_STREAM };

@@ -9,9 +9,6 @@
 
 #include <ev.h>
 
-// A message, as sent and inflated.
-#define RPC_MESSAGE_MAX ((size_t)16 * 1024 * 1024)
-
 struct rpc {
 	struct envd *envd;
 	struct conn *conn;
@@ -51,9 +48,10 @@ struct rpc {
 };
 
 struct rpc_type {
-	const char *name;   // without parameters
-	const char *answer; // Content-Type of the answer
-	bool charset;       // with charset=utf-8
+	const char *name;               // without parameters
+	const char *answer;             // Content-Type of the answer
+	const char *unary, *unary_gzip; // a unary answer's header lines, as it is and compressed
+	bool charset;                   // with charset=utf-8
 	bool json, stream;
 };
 

@@ -10,9 +10,11 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
 enum { HEADERS_MAX = 256, OVERHEAD_MAX = 64 * 1024 };
+enum { HEAD_ROOM = 256 }; // for an answer's head without what a handler adds
 
 // Each of these is refused by a socket that is not TCP, which does no harm.
 static void socket_options(int fd)
@@ -43,7 +45,7 @@ struct conn *conn_new(struct net *n, int fd, const struct route_table *table)
 	c->fd = fd;
 	c->table = table;
 	c->since = io_mono_ns();
-	buf_init(&c->in, CONN_READ_MAX);
+	buf_init(&c->in, CONN_BULK_MAX);
 	buf_init(&c->body, n->limits.max_body);
 	socket_options(fd);
 	return c;
@@ -51,14 +53,17 @@ struct conn *conn_new(struct net *n, int fd, const struct route_table *table)
 
 void conn_free(struct conn *c)
 {
+	conn_trace_end(c, false);
 	if (c->on_close)
 		c->on_close(c->on_close_arg);
 	if (c->producer)
 		c->producer->closed(c->producer_arg);
 	http_free(c->http);
+	conn_set_bulk(c, false);
 	buf_release(&c->in);
 	buf_release(&c->body);
 	buf_release(&c->out);
+	free(c->trace);
 	free(c);
 }
 
@@ -66,7 +71,7 @@ void conn_enter(struct conn *c, enum conn_state state)
 {
 	// A connection beyond the limit has one deadline for its whole head.
 	if (!c->reserve || state != CONN_HEAD)
-		c->since = io_mono_ns();
+		c->since = conn_now(c->net);
 	c->state = state;
 }
 
@@ -100,6 +105,7 @@ static void put_head(struct buf *b, const struct conn *c, const struct answer *a
 	if (a->extra)
 		buf_str(b, a->extra);
 	route_put_cors(&c->table->sites, http_head(c->http), b);
+	conn_put_id(c, b);
 	if (stream && c->chunked)
 		BUF_LIT(b, "Transfer-Encoding: chunked\r\n");
 	else if (!a->no_length && !bodiless(a->status))
@@ -117,6 +123,8 @@ static bool put_answer(struct conn *c, const struct answer *a, bool stream)
 	// Apart while older bytes wait, for a failure in their buffer could not be undone.
 	struct buf tmp, *b = buf_len(&c->out) > 0 ? &tmp : &c->out;
 	buf_init(&tmp, 0);
+	// At once: growing to it costs more than all that is written. (The failure sticks.)
+	(void)buf_reserve(b, HEAD_ROOM + (a->extra ? strlen(a->extra) : 0) + (a->body ? buf_len(a->body) : 0));
 	put_head(b, c, a, stream);
 	if (a->body && !bodiless(a->status) && !http_span_is(http_head(c->http)->method, "HEAD"))
 		buf_append(b, buf_data(a->body), buf_len(a->body));
@@ -128,6 +136,10 @@ static bool put_answer(struct conn *c, const struct answer *a, bool stream)
 		ok = !buf_failed(&c->out);
 	}
 	buf_release(&tmp);
+	if (ok && c->table->counts)
+		c->table->counts->answers[a->status / 100]++;
+	if (ok && c->net->hooks.tell)
+		conn_trace_answer(c, a->status);
 	return ok;
 }
 
@@ -173,6 +185,7 @@ static void out_of_memory(struct conn *c)
 
 void conn_answered(struct conn *c)
 {
+	conn_trace_end(c, c->state != CONN_DEAD);
 	c->on_close = NULL;
 	c->on_eof = NULL;
 	c->sink = NULL;
@@ -283,6 +296,8 @@ static bool begin_stream(struct conn *c, const struct conn_answer *as)
 	}
 	if (c->ended)
 		http_next(c->http);
+	if (c->table->counts)
+		c->table->counts->streams++;
 	conn_enter(c, CONN_STREAM);
 	conn_dirty(c);
 	return true;

@@ -62,6 +62,8 @@ struct net_hooks {
 	const struct err *(*refuse)(void *arg);
 	// True if the request may use a route that is not ROUTE_OPEN (the access token).
 	bool (*allowed)(void *arg, const struct http_head *head);
+	// Every request gets an id, unless its client gave one (X-Request-Id), and a line in the log at its end.
+	bool tell;
 };
 
 // Borrowed: LOOP, LIMITS is copied, HOOKS is copied. NULL when out of memory.
@@ -82,12 +84,31 @@ void net_flush(struct net *n);
 void net_drain(struct net *n);
 bool net_drained(const struct net *n);
 
+// What there is to see of a connection. Strings are static.
+struct conn_info {
+	const struct route_table *table;
+	const char *state;    // "idle", "head", "body", "handler", "stream", "close"
+	int64_t since_ns;     // io_mono_ns when the state was entered, or of its last progress
+	size_t in, body, out; // bytes held
+	uint64_t sent;
+	const char *request; // the id of what it is at, where requests are logged; or NULL
+	bool streams;
+	bool blocked; // its peer takes no more for now
+	bool reserve; // beyond the limit
+};
+// FN sees each of N's connections, and changes nothing.
+void net_each(const struct net *n, void (*fn)(void *arg, const struct conn_info *c), void *arg);
+// What max_conns has become.
+size_t net_max_conns(const struct net *n);
+
 // --- what a handler uses ---
 
 // The request's head and whole body; valid until the answer is given (conn_reply) or the stream is begun (conn_stream).
 const struct http_head *conn_head(const struct conn *c);
 const struct buf *conn_body(const struct conn *c);
 struct ev_loop *conn_loop(const struct conn *c);
+// The id of the request, where requests are logged; else NULL. Valid as conn_head is.
+const char *conn_request_id(const struct conn *c);
 
 // Answers with STATUS and BODY (NULL or empty: Content-Length: 0, none at all for 204). CTYPE may be NULL. EXTRA: complete
 // header lines ("Allow: GET\r\n") or NULL. If BODY failed (out of memory), a 503 goes out instead.

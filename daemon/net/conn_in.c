@@ -79,6 +79,8 @@ static void on_head(struct conn *c)
 	const struct http_head *head = http_head(c->http);
 	struct err e;
 	const char *extra = NULL;
+	if (c->net->hooks.tell)
+		conn_trace_begin(c, head);
 	if (!head->keep_alive)
 		c->close = true;
 	if (admit(c, head, &e, &extra)) {
@@ -102,7 +104,7 @@ static void on_head(struct conn *c)
 static void on_body(struct conn *c, struct http_span body)
 {
 	struct err e;
-	c->since = io_mono_ns();
+	c->since = conn_now(c->net);
 	if (c->sink) {
 		enum conn_take took = c->sink->data(c->sink_arg, body.p, body.n);
 		c->paused = took == CONN_TAKE_PAUSE && c->sink;
@@ -134,9 +136,10 @@ void conn_serve(struct conn *c)
 		conn_fail(c, refused, NULL);
 		return;
 	}
-	int64_t start = io_mono_ns();
+	int64_t start = conn_now(n);
 	c->route->handler(c->table->ctx, c);
-	n->served_ns += io_mono_ns() - start;
+	n->now = io_mono_ns();
+	n->served_ns += n->now - start;
 }
 
 static void on_end(struct conn *c)
@@ -243,9 +246,10 @@ static void drop_input(struct conn *c, size_t n)
 
 void conn_read(struct conn *c)
 {
-	size_t kept = buf_len(&c->in), room = CONN_READ_MAX - kept;
-	char *p = c->net->rbuf;
-	assert(c->state != CONN_DEAD && !c->eof && room > 0);
+	bool bulk = c->bulk && buf_len(&c->in) == 0;
+	size_t kept = buf_len(&c->in), room = bulk ? CONN_BULK_MAX : CONN_READ_MAX - kept;
+	char *p = bulk ? c->net->bulk : c->net->rbuf;
+	assert(c->state != CONN_DEAD && !c->eof && kept < CONN_READ_MAX);
 	ssize_t n = io_read(c->fd, p, room);
 	if (n == -EAGAIN)
 		return;
@@ -253,6 +257,8 @@ void conn_read(struct conn *c)
 		conn_kill(c);
 		return;
 	}
+	if (c->table->counts)
+		c->table->counts->received += (size_t)n;
 	if (n == 0) {
 		c->eof = true;
 		conn_dirty(c);
@@ -263,6 +269,8 @@ void conn_read(struct conn *c)
 		size_t used = kept > 0 ? 0 : parse(c, p, (size_t)n);
 		if (used < (size_t)n)
 			keep(c, p + used, (size_t)n - used);
+		if (!bulk && (size_t)n == CONN_READ_MAX && c->state == CONN_BODY)
+			conn_set_bulk(c, true);
 	}
 	if (c->state != CONN_DEAD)
 		conn_resume(c);

@@ -47,9 +47,10 @@ static bool pull(struct conn *c)
 		conn_cut(c);
 		return false;
 	}
-	if (got == CONN_PULL_ABORT)
+	if (got == CONN_PULL_ABORT) {
 		c->close = true;
-	else if (got == CONN_PULL_END && c->chunked)
+		conn_trace_end(c, false);
+	} else if (got == CONN_PULL_END && c->chunked)
 		http_put_last_chunk(&c->out);
 	if (buf_failed(&c->out)) {
 		conn_kill(c); // a piece is missing
@@ -78,6 +79,8 @@ static bool send_some(struct conn *c, size_t max)
 	size_t done = rc > 0 ? (size_t)rc : 0;
 	buf_consume(&c->out, done);
 	c->sent += done;
+	if (c->table->counts)
+		c->table->counts->sent += done;
 	if (done < n) {
 		c->blocked = true;
 		c->stuck_at = io_mono_ns();
@@ -91,9 +94,9 @@ static void drained(struct conn *c, uint64_t count)
 	if (c->state == CONN_STREAM && (c->warm || count > CONN_WARM))
 		c->warm = true; // the next burst is likely near
 	else
-		buf_shrink(&c->out, 0);
+		buf_shrink(&c->out, c->state == CONN_STREAM ? CONN_SMALL : 0);
 	if (c->state == CONN_IDLE && count > 0)
-		c->since = io_mono_ns();
+		c->since = conn_now(c->net);
 	if (c->state != CONN_CLOSE || (c->shut && !c->eof))
 		return;
 	if (c->eof || c->dropped >= CONN_DISCARD_MAX || shutdown(c->fd, SHUT_WR) < 0) {

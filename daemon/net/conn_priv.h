@@ -5,6 +5,7 @@
 #ifndef CELLD_NET_CONN_PRIV_H
 #define CELLD_NET_CONN_PRIV_H
 
+#include "daemon/metrics.h"
 #include "daemon/net/conn.h"
 #include "daemon/net/route.h"
 #include "proto/http.h"
@@ -15,8 +16,10 @@
 #include <stdint.h>
 
 #define CONN_READ_MAX ((size_t)64 * 1024)   // bytes of one read, and of pipelined input kept
+#define CONN_BULK_MAX ((size_t)256 * 1024)  // bytes of one read within a large body
 #define CONN_TURN_MAX ((size_t)256 * 1024)  // bytes sent for one connection a turn
 #define CONN_WARM ((size_t)16 * 1024)       // a stream that sends more at once keeps its memory until the sweep
+#define CONN_SMALL ((size_t)512)            // a stream keeps that much: its small frames cost no allocation
 #define CONN_DISCARD_MAX ((size_t)64 << 20) // bytes read and dropped after the last answer
 #define CONN_LINGER_NS INT64_C(2000000000)  // time for the peer to close after our FIN
 #define CONN_RESERVE_NS INT64_C(1000000000) // time for a head on a connection beyond the limit
@@ -60,6 +63,7 @@ struct conn {
 	bool warm;    // out has memory of a burst
 	bool waiting; // CONN_HANDLER, but the handler has not been called yet
 	bool paused;  // the sink takes no more for now
+	bool bulk;    // in net->bulk_count: its body comes faster than it is read
 	const struct route_table *table;
 	const struct route *route;
 	struct http *http;
@@ -76,7 +80,8 @@ struct conn {
 	void (*on_eof)(void *arg);
 	void *on_eof_arg;
 	uint64_t sent, sent_at_sweep;
-	size_t dropped; // bytes of input in CONN_CLOSE
+	size_t dropped;           // bytes of input in CONN_CLOSE
+	struct conn_trace *trace; // of the current request, where they are logged
 };
 
 struct net {
@@ -87,11 +92,16 @@ struct net {
 	size_t conn_count, reserve_count, dirty_count;
 	size_t watched;    // connections that need the sweep
 	int64_t served_ns; // spent in handlers this turn
+	int64_t now;       // this turn's time, see conn_now
+	unsigned turn;
 	bool draining;
+	uint64_t last_id; // of a request
 	struct ev_prepare prepare;
 	struct ev_idle again; // keeps the loop from sleeping while a connection is dirty
 	struct ev_timer sweep;
 	char rbuf[CONN_READ_MAX]; // shared: nothing stays in it from one read to the next
+	char *bulk;               // the same for those with large bodies, CONN_BULK_MAX; NULL while there are none
+	size_t bulk_count;
 };
 
 // --- conn.c ---
@@ -128,8 +138,25 @@ void conn_writable(struct conn *c);
 // True if output is stuck and the peer has acknowledged nothing for the send timeout though it was asked to.
 bool conn_peer_gone(const struct conn *c);
 
+// --- conn_trace.c: requests that are logged ---
+#define CONN_ID_MAX ((size_t)64)
+// Where ids that are made begin.
+void conn_trace_seed(struct net *n);
+// A head has come.
+void conn_trace_begin(struct conn *c, const struct http_head *head);
+void conn_trace_answer(struct conn *c, int status);
+// The request is over; does nothing if that was said already.
+void conn_trace_end(struct conn *c, bool whole);
+// The header line with the current request's id, if it has one.
+void conn_put_id(const struct conn *c, struct buf *out);
+
 // --- net.c ---
+// The time (io_mono_ns) as it was when this turn of the loop first asked, or when its last handler returned: a request asks six times, which
+// was a sixth of a small one's cost.
+int64_t conn_now(struct net *n);
 void conn_dirty(struct conn *c);
+// C is read in larger pieces, or is no more.
+void conn_set_bulk(struct conn *c, bool on);
 // Closes the socket and unlinks it; the hook frees it.
 void conn_kill(struct conn *c);
 // The one place that decides what the connection waits for: events, deadline, sweep, place among the idle.

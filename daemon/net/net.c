@@ -9,9 +9,20 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <utlist.h>
 
 #define SECONDS(s) ((int64_t)((s)*1e9))
+
+int64_t conn_now(struct net *n)
+{
+	unsigned turn = ev_iteration(n->loop);
+	if (turn != n->turn || n->now == 0) {
+		n->turn = turn;
+		n->now = io_mono_ns();
+	}
+	return n->now;
+}
 
 // --- lists ---
 
@@ -55,6 +66,29 @@ static void set_watched(struct conn *c, bool watched)
 		ev_timer_again(n->loop, &n->sweep);
 	else if (n->watched == 0)
 		ev_timer_stop(n->loop, &n->sweep);
+}
+
+void conn_set_bulk(struct conn *c, bool on)
+{
+	struct net *n = c->net;
+	if (on == c->bulk)
+		return;
+	// A mapping, so that all of it goes back.
+	if (on && !n->bulk) {
+		void *p = mmap(NULL, CONN_BULK_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		n->bulk = p == MAP_FAILED ? NULL : p;
+	}
+	if (on && !n->bulk)
+		return;
+	c->bulk = on;
+	if (on)
+		n->bulk_count++;
+	else
+		n->bulk_count--;
+	if (n->bulk_count > 0)
+		return;
+	munmap(n->bulk, CONN_BULK_MAX);
+	n->bulk = NULL;
 }
 
 void conn_kill(struct conn *c)
@@ -124,6 +158,8 @@ void conn_update(struct conn *c)
 {
 	if (c->state == CONN_DEAD)
 		return;
+	if (c->bulk && c->state != CONN_BODY)
+		conn_set_bulk(c, false);
 	int events = events_of(c);
 	if (events != c->events) {
 		ev_io_stop(c->net->loop, &c->io);
@@ -262,6 +298,8 @@ struct net *net_new(struct ev_loop *loop, const struct net_limits *limits, const
 	n->loop = loop;
 	n->limits = *limits;
 	n->hooks = *hooks;
+	if (hooks->tell)
+		conn_trace_seed(n);
 	ev_prepare_init(&n->prepare, before_sleep);
 	ev_idle_init(&n->again, on_again);
 	ev_init(&n->sweep, on_sweep);
@@ -290,6 +328,34 @@ void net_free(struct net *n)
 size_t net_conn_count(const struct net *n)
 {
 	return n->conn_count;
+}
+
+size_t net_max_conns(const struct net *n)
+{
+	return n->limits.max_conns;
+}
+
+void net_each(const struct net *n, void (*fn)(void *arg, const struct conn_info *c), void *arg)
+{
+	static const char *const states[] = {"idle", "head", "body", "handler", "stream", "close", "dead"};
+	const struct conn *c;
+	DL_FOREACH(n->conns, c)
+	{
+		const struct conn_info info = {
+			.table = c->table,
+			.state = states[c->state],
+			.since_ns = c->since,
+			.in = buf_len(&c->in),
+			.body = buf_len(&c->body),
+			.out = buf_len(&c->out),
+			.sent = c->sent,
+			.request = conn_request_id(c),
+			.streams = c->state == CONN_STREAM,
+			.blocked = c->blocked,
+			.reserve = c->reserve,
+		};
+		fn(arg, &info);
+	}
 }
 
 bool net_evict(struct net *n)
@@ -327,6 +393,10 @@ int net_add_take(struct net *n, int fd, const struct route_table *table)
 	bool reserve;
 	int rc = make_room(n, &reserve);
 	struct conn *c = rc ? NULL : conn_new(n, fd, table);
+	if (table->counts && c)
+		table->counts->accepted++;
+	else if (table->counts)
+		table->counts->refused++;
 	if (!c) {
 		io_close(&fd);
 		return rc ? rc : -ENOMEM;

@@ -32,6 +32,7 @@ struct route {
 };
 
 // What browsers may send on behalf of pages.
+struct metrics_surface;
 struct route_sites {
 	bool guarded;               // those of other sites are kept from all routes that are not ROUTE_OPEN
 	const char *const *origins; // but for these: "https://HOST[:PORT]", or "*" for all
@@ -55,6 +56,8 @@ struct route_table {
 	int (*error)(const struct http_head *head, const struct err *e, const char *extra, struct buf *lines,
 		struct buf *body);
 	struct route_sites sites;
+	const char *name;               // of the surface, for logs; or NULL
+	struct metrics_surface *counts; // added to; or NULL
 };
 
 // The route for a head: NULL with E filled and *ALLOW set to a header line ("Allow: GET, POST\r\n", static or NULL).

@@ -364,6 +364,7 @@ void sandboxd_background(void *ctx, struct conn *c)
 	if (!timeout || json_is_null(timeout))
 		l.spec.timeout = 0;
 	l.spec.kind = PROC_BACKGROUND;
+	l.spec.counted = METRICS_BACKGROUND;
 	struct bg_run *run = NULL;
 	if (workspace_admit(s->workspace, &e) == 0 && parse_run_id(&l, s->workspace, &run_id, &e) == 0)
 		run = run_new(s->workspace, run_id, &e);

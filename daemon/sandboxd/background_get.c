@@ -227,7 +227,9 @@ static int parse(struct bg_get *g, const struct http_head *head, struct err *e)
 	size_t skip = sizeof RUN_PREFIX - 1;
 	buf_init(&id, 4096);
 	int rc = text_percent_decode(&id, head->path.p + skip, head->path.n - skip, 0);
-	if (rc < 0 || !workspace_id_ok((const char *)buf_data(&id), buf_len(&id)))
+	if (rc == -ENOMEM)
+		rc = err_sys(e, rc, "run_id");
+	else if (rc < 0 || !workspace_id_ok((const char *)buf_data(&id), buf_len(&id)))
 		rc = err_set(e, ERR_INVALID_ARGUMENT, "invalid run_id");
 	else
 		snprintf(g->run_id, sizeof g->run_id, "%.*s", (int)buf_len(&id), (const char *)buf_data(&id));

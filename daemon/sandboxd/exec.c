@@ -173,6 +173,7 @@ void sandboxd_exec_stream(void *ctx, struct conn *c)
 		return;
 	}
 	l.spec.want_stdin = true;
+	l.spec.counted = METRICS_STREAM;
 	if (jsonr_bool(l.doc, "stdin", 0, &l.spec.want_stdin, &e) < 0 || launch_start(&l, s, &p, &e) < 0)
 		conn_error(c, &e);
 	else

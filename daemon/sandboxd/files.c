@@ -122,6 +122,7 @@ struct change {
 	struct work work; // first
 	struct files_move *move;
 	struct walk_remove *remove;
+	bool aside;
 };
 
 static void change_free(struct work *w)
@@ -132,11 +133,24 @@ static void change_free(struct work *w)
 	free(c);
 }
 
+// Trees go aside: what the kernel does for each entry would hold up the loop.
+static bool change_aside(struct slice_job *job)
+{
+	struct change *c = (struct change *)job;
+	int64_t until = slice_until();
+	return c->move ? files_move_step(c->move, until) > 0 : walk_remove_step(c->remove, until);
+}
+
 static enum work_state change_step(struct work *w, int64_t until)
 {
 	struct change *c = (struct change *)w;
 	const char *where = NULL;
 	int rc;
+	if (!c->aside && (c->move || walk_remove_is_tree(c->remove))) {
+		c->aside = true;
+		slice_aside(&w->job, change_aside);
+		return WORK_MORE;
+	}
 	if (c->move) {
 		rc = files_move_step(c->move, until);
 		where = files_move_where(c->move);
@@ -162,7 +176,6 @@ static int start_remove(const struct sandboxd *s, const json_t *doc, struct chan
 		return -1;
 	int rc = guard(s, path, "remove", e);
 	int sys = rc == 0 ? walk_remove_new(&ch->remove, path, 0) : 0;
-	ch->work.job.gentle = true;
 	if (sys < 0)
 		rc = err_sys(e, sys, "%s", path);
 	free(path);

@@ -180,9 +180,11 @@ const char *files_type(mode_t mode)
 
 void files_put_owner(struct jsonw *w, const struct stat *st)
 {
-	char mode[8];
-	(void)snprintf(mode, sizeof mode, "%o", (unsigned)(st->st_mode & 07777));
-	jsonw_kstr(w, "mode", mode);
+	char mode[8], *at = mode + sizeof mode - 1;
+	*at = '\0';
+	for (unsigned m = st->st_mode & 07777; m || !*at; m /= 8) // printf was a tenth of a list
+		*--at = (char)('0' + m % 8);
+	jsonw_kstr(w, "mode", at);
 	jsonw_kint(w, "uid", st->st_uid);
 	jsonw_kint(w, "gid", st->st_gid);
 }

@@ -130,6 +130,7 @@ int launch_open(struct launch *l, struct conn *c, struct err *e)
 	memset(l, 0, sizeof *l);
 	env_init(&l->env);
 	env_init(&l->own_env);
+	l->spec.request = conn_request_id(c);
 	l->doc = sandboxd_json(c, e);
 	if (l->doc)
 		return 0;

@@ -123,6 +123,7 @@ static int terminal_parse(struct launch *l, const struct sandboxd *s, struct con
 	if (launch_open(l, c, e) < 0)
 		return -1;
 	l->spec.kind = PROC_TERMINAL;
+	l->spec.counted = METRICS_PTY;
 	l->spec.size = (struct pty_size){24, 80};
 	if (request_argv(l, e) < 0 || request_size(l->doc, 0, &l->spec.size, e) < 0)
 		return -1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// POST /workspace/reset: first everything that runs below the daemon is killed and waited for, then every entry of the workspace goes, in
-// slices. It goes on without its client; a second request meanwhile shares the result.
+// POST /workspace/reset: first everything that runs below the daemon is killed and waited for, then every entry of the workspace goes,
+// beside the loop. It goes on without its client; a second request meanwhile shares the result.
 #include "daemon/core/walk.h"
 #include "daemon/core/watch.h"
 #include "daemon/io.h"
@@ -156,11 +156,15 @@ static int make_again(const struct sandboxd *s)
 	return rc;
 }
 
-static void on_step(struct slice_job *job)
+static bool on_aside(struct slice_job *job)
 {
 	struct reset *r = (struct reset *)job;
-	if (!walk_remove_step(r->remove, slice_until()))
-		finish(r, 0);
+	return walk_remove_step(r->remove, slice_until());
+}
+
+static void on_step(struct slice_job *job)
+{
+	finish((struct reset *)job, 0);
 }
 
 static void begin_remove(struct reset *r)
@@ -168,11 +172,12 @@ static void begin_remove(struct reset *r)
 	const struct sandboxd *s = r->ws->sandboxd;
 	ev_timer_stop(r->ws->loop, &r->look);
 	int rc = walk_remove_new(&r->remove, s->config->workspace, WALK_KEEP_ROOT | WALK_KEEP_MOUNTS);
-	r->job.gentle = true;
-	if (rc == 0)
-		slice_start(s->slices, &r->job);
-	else
+	if (rc < 0) {
 		finish(r, rc == -ENOENT ? make_again(s) : rc);
+		return;
+	}
+	slice_start(s->slices, &r->job);
+	slice_aside(&r->job, on_aside);
 }
 
 // --- ending what runs ---

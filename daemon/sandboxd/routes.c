@@ -36,6 +36,7 @@ static const struct route routes[] = {
 	{ROUTE_GET, "/watch/stream", sandboxd_watch_stream, 0},
 	{ROUTE_GET, "/processes", sandboxd_processes, 0},
 	{ROUTE_GET, "/capabilities", sandboxd_capabilities, 0},
+	{ROUTE_GET, "/metrics", sandboxd_metrics, ROUTE_VITAL},
 };
 
 void sandboxd_routes(struct route_table *out, struct sandboxd *ctx)
@@ -44,6 +45,7 @@ void sandboxd_routes(struct route_table *out, struct sandboxd *ctx)
 		.routes = routes,
 		.count = sizeof routes / sizeof *routes,
 		.ctx = ctx,
+		.name = "sandboxd",
 		.error_type = "application/json",
 		.error_body = json_error_body,
 		.no_memory = "{\"error\":\"out of memory\",\"code\":\"resource_exhausted\",\"retryable\":true}",

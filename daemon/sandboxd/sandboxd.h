@@ -23,6 +23,9 @@ struct sandboxd {
 	struct users *users;
 	struct slices *slices;
 	struct watches *watches;
+	const struct net *net;
+	const struct metrics *metrics;
+	int64_t started_ms;                  // the daemon was; wall clock
 	struct workspace *workspace;         // or NULL: then nothing is written there
 	const struct store *store;           // or NULL
 	const struct confine_state *confine; // or NULL: commands are not confined
@@ -144,5 +147,6 @@ route_handler sandboxd_ready;
 route_handler sandboxd_health;
 route_handler sandboxd_processes;
 route_handler sandboxd_capabilities;
+route_handler sandboxd_metrics;
 
 #endif

@@ -116,6 +116,7 @@ static int run(struct workspace *ws, struct venv *v, const char *python, const c
 		struct proc_spec spec = {
 			.run = {.path = python, .argv = argv, .env = env_list(&env), .cwd = "/", .user = &user},
 			.kind = PROC_INTERNAL,
+			.counted = METRICS_OWN,
 			.command = "python3 -m venv",
 			.note = SANDBOXD_NOTE,
 			.on_end = on_end,

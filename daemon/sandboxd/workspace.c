@@ -30,7 +30,9 @@ struct workspace *workspace_new(struct sandboxd *s, struct ev_loop *loop)
 	ws->sandboxd = s;
 	ws->loop = loop;
 	venv_init(ws);
-	bool known = users_find(s->users, s->config->user, &user) == 0;
+	bool root = geteuid() == 0 &&
+		    strcmp(s->config->user, "root") == 0; // as in USER, without reading two files at start
+	bool known = root || users_find(s->users, s->config->user, &user) == 0;
 	ws->journals =
 		journals_new(loop, s->config->workspace, known ? user.uid : geteuid(), known ? user.gid : getegid());
 	user_release(&user);

@@ -2,157 +2,101 @@
 // How fast it is there, and what it costs while nothing happens.
 #include "tests/bench/bench.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#define IDLE_S 3
+#define SETTLE_MS 1500 // celld looks back at what its start took after a second
+#define IDLE_MS 3000
 
-int bench_listen(int *port)
-{
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t n = sizeof a;
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-	if (fd < 0 || bind(fd, (struct sockaddr *)&a, n) < 0 || listen(fd, 64) < 0 ||
-		getsockname(fd, (struct sockaddr *)&a, &n) < 0) {
-		perror("listen");
-		exit(1);
-	}
-	*port = ntohs(a.sin_port);
-	return fd;
-}
-
-static void serve(int listening)
-{
-	static const char answer[] = "HTTP/1.1 204 No Content\r\n\r\n";
-	char request[4096];
-	for (;;) {
-		int fd = accept(listening, NULL, NULL);
-		while (read(fd, request, sizeof request) > 0)
-			if (write(fd, answer, sizeof answer - 1) < 0)
-				break;
-		close(fd);
-	}
-}
-
-pid_t bench_floor_server(int fd)
-{
-	pid_t pid = fork();
-	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		serve(fd);
-	}
-	return pid;
-}
-
-static pid_t spawn_celld(const struct bench *b, int fd)
+static pid_t spawn_celld(const struct bench *b, enum surface s, int port)
 {
 	char spec[32], workspace[256];
-	snprintf(spec, sizeof spec, "fd:%d", fd);
-	snprintf(workspace, sizeof workspace, "%s/start", b->dir);
-	pid_t pid = fork();
+	bool a = s == SURFACE_A;
+	const char *argv[] = {b->celld, "--init", "--listen", a ? spec : "off", "--envd-listen", a ? "off" : spec,
+		"--workspace", workspace, "--venv", "off", "--user", sandbox_user(), NULL};
+	int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	snprintf(spec, sizeof spec, "127.0.0.1:%d", port);
+	snprintf(workspace, sizeof workspace, "%s/start", b->room);
+	pid_t pid = null < 0 ? -1 : vfork();
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (freopen("/dev/null", "w", stderr))
-			execl(b->celld, b->celld, "--init", "--listen", spec, "--envd-listen", "off", "--workspace",
-				workspace, "--venv", "off", "--user", sandbox_user(), (char *)NULL);
+		if (dup2(null, 2) == 2)
+			execv(b->celld, (char *const *)(uintptr_t)argv);
 		_exit(127);
 	}
+	close(null);
 	return pid;
 }
 
-// From before the fork to an answer with STATUS. The socket listens already, so that no polling blurs the time: the kernel
-// holds the connection until it is accepted.
-static double first_answer(struct bench *b, bool celld, int status)
+static pid_t spawn(const struct bench *b, const struct target *t, int port)
 {
-	struct client c;
-	int port, fd = bench_listen(&port);
-	int64_t start = client_now_us();
-	pid_t pid = celld ? spawn_celld(b, fd) : bench_floor_server(fd);
-	int got = client_open(&c, port);
+	char log[512];
+	snprintf(log, sizeof log, "%s/start.log", b->dir);
+	if (!t)
+		return bench_floor_server(b, port);
+	return t->command ? bench_spawn_peer(t, port, log) : spawn_celld(b, t->surface, port);
+}
+
+// From before the fork to an answer, in ms, as one sees it who polls the port.
+static double first_answer(struct bench *b, const struct target *t)
+{
+	bool a = t && t->surface == SURFACE_A;
+	struct client c = {.fd = -1};
+	int port = bench_free_port();
+	int64_t start = bench_now_ns();
+	pid_t pid = spawn(b, t, port);
+	int got = pid > 0 ? bench_connect(&c, port) : -ECHILD;
 	if (got == 0)
-		got = client_get(&c, "/ready");
-	double ms = (double)(client_now_us() - start) / 1000;
-	if (got != status)
-		bench_wrong(b, "first answer: %d, want %d", got, status);
+		got = client_get(&c, a ? "/ready" : "/health");
+	double ms = (double)(bench_now_ns() - start) / 1e6;
+	if (got != (a ? 200 : 204))
+		bench_wrong(b, "%s: first answer: %d", bench_name(t), got);
 	client_close(&c);
-	close(fd);
-	kill(pid, celld ? SIGTERM : SIGKILL);
-	waitpid(pid, NULL, 0);
+	if (t && !t->command && pid > 0) {
+		kill(pid, SIGTERM);
+		waitpid(pid, NULL, 0);
+	} else {
+		bench_kill(pid);
+	}
 	return ms;
 }
 
-void bench_start(struct bench *b)
+void bench_start(struct bench *b, struct target *t)
 {
 	enum { MOST = 20 };
-	double floor[MOST], celld[MOST];
-	size_t n = b->quick ? MOST / 2 : MOST;
+	double ms[MOST];
+	size_t n = b->quick || (t && t->command) ? MOST / 2 : MOST;
 	int wrong = b->wrong;
-	for (size_t i = 0; i < n && b->wrong == wrong; i++) {
-		floor[i] = first_answer(b, false, 204);
-		celld[i] = first_answer(b, true, 200);
+	for (size_t i = 0; i < n && b->wrong == wrong; i++)
+		ms[i] = first_answer(b, t);
+	if (b->wrong == wrong)
+		bench_put(b, ROW_START, t, bench_percentile(ms, n, 50));
+}
+
+// All of them while they idle together.
+void bench_idle(struct bench *b, struct target *t)
+{
+	struct target floor = {.pid = bench_floor_server(b, bench_free_port())};
+	double wakeups[1 + TARGETS_MAX], cpu[1 + TARGETS_MAX];
+	(void)t;
+	bench_pause_ms(SETTLE_MS);
+	for (int i = 0; i <= b->targets; i++) {
+		const struct target *of = i ? &b->target[i - 1] : &floor;
+		wakeups[i] = bench_wakeups(of);
+		cpu[i] = bench_cpu(of);
 	}
-	if (b->wrong != wrong)
-		return;
-	bench_floor(b, ROW_START, bench_percentile(floor, n, 50));
-	bench_celld(b, ROW_START, bench_percentile(celld, n, 50));
-}
-
-// The number behind KEY in /proc/PID/FILE, or 0.
-static double proc_value(pid_t pid, const char *file, const char *key)
-{
-	char path[64], line[256];
-	double v = 0;
-	snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
-	FILE *f = fopen(path, "re");
-	while (f && fgets(line, sizeof line, f))
-		if (strncmp(line, key, strlen(key)) == 0)
-			v = strtod(line + strlen(key), NULL);
-	if (f)
-		fclose(f);
-	return v;
-}
-
-static double wakeups(pid_t pid)
-{
-	return proc_value(pid, "status", "voluntary_ctxt_switches:");
-}
-
-double bench_cpu(pid_t pid)
-{
-	char path[64], line[1024];
-	unsigned long user = 0, system = 0;
-	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-	FILE *f = fopen(path, "re");
-	const char *at = f && fgets(line, sizeof line, f) ? strrchr(line, ')') : NULL;
-	if (at && sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2)
-		user = system = 0;
-	if (f)
-		fclose(f);
-	return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
-}
-
-void bench_idle(struct bench *b)
-{
-	int port, fd = bench_listen(&port);
-	pid_t floor = bench_floor_server(fd), init = b->box.init, daemon = sandbox_daemon(&b->box);
-	const struct timespec settle = {.tv_nsec = 100000000}, idle = {.tv_sec = IDLE_S};
-	close(fd);
-	nanosleep(&settle, NULL);
-	double floor0 = wakeups(floor), celld0 = wakeups(init) + wakeups(daemon);
-	nanosleep(&idle, NULL);
-	bench_floor(b, ROW_WAKEUPS, wakeups(floor) - floor0);
-	bench_celld(b, ROW_WAKEUPS, wakeups(init) + wakeups(daemon) - celld0);
-	bench_floor(b, ROW_PSS, proc_value(floor, "smaps_rollup", "Pss:"));
-	bench_celld(b, ROW_PSS, proc_value(init, "smaps_rollup", "Pss:") + proc_value(daemon, "smaps_rollup", "Pss:"));
-	kill(floor, SIGKILL);
-	waitpid(floor, NULL, 0);
+	bench_pause_ms(IDLE_MS);
+	for (int i = 0; i <= b->targets; i++) {
+		const struct target *of = i ? &b->target[i - 1] : &floor, *to = i ? of : NULL;
+		bench_put(b, ROW_IDLE_WAKEUPS, to, bench_wakeups(of) - wakeups[i]);
+		bench_put(b, ROW_IDLE_CPU, to, (bench_cpu(of) - cpu[i]) * 1000);
+		bench_put(b, ROW_IDLE_PSS, to, bench_pss(of));
+	}
+	bench_kill(floor.pid);
 }

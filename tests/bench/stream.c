@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One long stream of zeros: raw bytes a second, and the CPU it costs who relays it.
-#include "tests/bench/bench.h"
+// Long streams of zeros, one and several at once: raw bytes a second, the CPU they cost who relays them, and who gets how much.
+#include "tests/bench/wire.h"
 
-#include "proto/frame.h"
-
+#include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,18 +16,26 @@
 #include <unistd.h>
 
 #define PIECE ((size_t)256 * 1024)
+#define STREAMS 8
+#define MIB ((uint64_t)1024 * 1024)
+
+struct marks {
+	const char *data, *exit;
+};
+static const struct marks marks[] = {
+	[SURFACE_A] = {"\"data\":\"", "{\"exit\":0}"},
+	[SURFACE_B] = {"\"stdout\":\"", "\"exited\":true"},
+};
 
 // Counts what the frames of a stream carry without decoding them, so that the reader is no bottleneck.
 struct counter {
+	const struct marks *marks;
 	uint64_t quarters;       // four for each raw byte, so that a group of base64 may be cut anywhere
 	size_t data_at, exit_at; // how much of each mark is matched
 	bool in_data;
-	bool exited;  // {"exit":0} has come
+	bool exited;  // with 0
 	bool strange; // a byte that is not of zeros' base64
 };
-
-static const char data_mark[] = "\"data\":\"";
-static const char exit_mark[] = "{\"exit\":0}";
 
 static bool step(const char *mark, size_t *at, char c)
 {
@@ -58,8 +66,8 @@ static void count(struct counter *k, const char *p, size_t n)
 	const char *end = p + n;
 	while (p < end) {
 		if (!k->in_data) {
-			k->exited = step(exit_mark, &k->exit_at, *p) || k->exited;
-			k->in_data = step(data_mark, &k->data_at, *p++);
+			k->exited = step(k->marks->exit, &k->exit_at, *p) || k->exited;
+			k->in_data = step(k->marks->data, &k->data_at, *p++);
 			continue;
 		}
 		const char *quote = memchr(p, '"', (size_t)(end - p));
@@ -69,17 +77,76 @@ static void count(struct counter *k, const char *p, size_t n)
 	}
 }
 
-static bool verify(struct bench *b, const char *who, const struct counter *k, uint64_t bytes, bool exits)
+// --- readers ---
+
+struct reader {
+	struct wire w; // of the floor, only its connection
+	bool http;
+	struct counter k;
+	pid_t head, relay; // the floor's processes
+	int64_t end_ns;    // 0 while it runs
+};
+
+// Counts the body bytes among the N of an answer: 1 at its end, 0, or negative errno.
+static int feed(struct reader *r, const char *p, size_t n)
 {
-	bool right = k->quarters == 4 * bytes && !k->strange && k->exited == exits;
-	if (!right)
-		bench_wrong(b, "%s's stream: %.2f bytes of %llu, %s%s", who, (double)k->quarters / 4,
-			(unsigned long long)bytes, k->strange ? "not all zero, " : "",
-			k->exited == exits ? "" : "end frame missing");
-	return right;
+	if (!r->http)
+		count(&r->k, p, n);
+	enum http_event ev = r->http ? HTTP_HEAD : HTTP_MORE;
+	while (ev != HTTP_MORE) {
+		size_t used = 0;
+		struct http_span body = {0};
+		ev = http_feed(r->w.c.http, p, n, &used, &body);
+		p += used;
+		n -= used;
+		if (ev == HTTP_BODY)
+			count(&r->k, body.p, body.n);
+		if (ev == HTTP_END || ev == HTTP_ERROR)
+			return ev == HTTP_END ? 1 : -EPROTO;
+	}
+	return 0;
 }
 
-// --- the floor: a process that reads a pipe, makes the same frames and writes them to a loopback socket ---
+static int read_some(struct reader *r, char *piece)
+{
+	ssize_t n = recv(r->w.c.fd, piece, PIECE, MSG_DONTWAIT);
+	if (n > 0)
+		return feed(r, piece, (size_t)n);
+	if (n < 0)
+		return errno == EAGAIN ? 0 : -errno;
+	return !r->http || http_eof(r->w.c.http) == HTTP_END ? 1 : -ECONNRESET;
+}
+
+// Reads all to their ends. 0 or negative errno.
+static int read_all(struct reader *r, size_t n)
+{
+	struct pollfd p[STREAMS];
+	char *piece = malloc(PIECE);
+	int rc = piece ? 0 : -ENOMEM;
+	size_t left = n;
+	// What came with the heads.
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		p[i] = (struct pollfd){.fd = r[i].w.c.fd, .events = POLLIN};
+		rc = feed(&r[i], (const char *)buf_data(&r[i].w.c.in), buf_len(&r[i].w.c.in));
+	}
+	while (left && rc == 0) {
+		if (poll(p, (nfds_t)n, (int)(r[0].w.c.limit_us / 1000)) <= 0)
+			rc = -ETIMEDOUT;
+		for (size_t i = 0; i < n && rc >= 0; i++) {
+			rc = p[i].revents ? read_some(&r[i], piece) : 0;
+			if (rc != 1)
+				continue;
+			r[i].end_ns = bench_now_ns();
+			p[i].fd = -1;
+			left--;
+		}
+		rc = rc > 0 ? 0 : rc;
+	}
+	free(piece);
+	return rc;
+}
+
+// --- the floor: a process for each that reads a pipe, makes frames of surface A and writes them to a loopback socket ---
 
 static void relay(int pipe, int socket)
 {
@@ -98,7 +165,7 @@ static void relay(int pipe, int socket)
 // The command with OUT as its stdout.
 static pid_t fork_head(const char *command, int out)
 {
-	pid_t pid = fork();
+	pid_t pid = vfork();
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (dup2(out, 1) == 1)
@@ -108,110 +175,105 @@ static pid_t fork_head(const char *command, int out)
 	return pid;
 }
 
-static void floor_stream(struct bench *b, const char *command, uint64_t bytes, char *piece)
+static int open_relay(struct reader *r, const char *command)
 {
-	struct counter k = {0};
-	struct client c;
-	struct rusage used = {0};
 	int port, pipes[2], listening = bench_listen(&port);
-	int64_t start = client_now_us();
-	ssize_t n;
-	if (pipe2(pipes, O_CLOEXEC) < 0 || client_open(&c, port) < 0) {
-		bench_wrong(b, "no pipe or socket for the relay");
-		return;
+	int rc = pipe2(pipes, O_CLOEXEC) < 0 ? -errno : client_open(&r->w.c, port);
+	if (rc < 0) {
+		close(listening);
+		return rc;
 	}
-	pid_t head = fork_head(command, pipes[1]);
+	r->head = fork_head(command, pipes[1]);
 	close(pipes[1]);
-	pid_t relayer = fork();
-	if (relayer == 0) {
+	r->relay = fork();
+	if (r->relay == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		relay(pipes[0], accept(listening, NULL, NULL));
 		_exit(0);
 	}
 	close(pipes[0]);
-	while ((n = recv(c.fd, piece, PIECE, 0)) > 0)
-		count(&k, piece, (size_t)n);
-	double seconds = (double)(client_now_us() - start) / 1e6;
-	waitpid(head, NULL, 0);
-	wait4(relayer, NULL, 0, &used);
 	close(listening);
-	client_close(&c);
-	if (!verify(b, "the relay", &k, bytes, false))
-		return;
-	bench_floor(b, ROW_STREAM, (double)bytes / 1e6 / seconds);
-	double cpu = (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-		     (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
-	bench_floor(b, ROW_STREAM_CPU, cpu / ((double)bytes / 1e9));
+	return 0;
 }
 
-// --- celld ---
-
-// Counts the body bytes among N bytes of an answer: true at its end.
-static bool feed(struct bench *b, struct client *c, struct counter *k, const char *p, size_t n)
+// Ends the floor's processes: the CPU seconds of the relay.
+static double close_relay(struct reader *r)
 {
-	while (n > 0) {
-		size_t used = 0;
-		struct http_span body = {0};
-		enum http_event ev = http_feed(c->http, p, n, &used, &body);
-		p += used;
-		n -= used;
-		if (ev == HTTP_BODY)
-			count(k, body.p, body.n);
-		if (ev == HTTP_ERROR)
-			bench_wrong(b, "the stream is no HTTP: %s", http_error(c->http)->msg);
-		if (ev == HTTP_END || ev == HTTP_ERROR)
-			return true;
-	}
-	return false;
+	struct rusage used = {0};
+	if (r->head > 0)
+		waitpid(r->head, NULL, 0);
+	if (r->relay > 0)
+		wait4(r->relay, NULL, 0, &used);
+	return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+	       (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
-// Reads the body of C's answer to its end without keeping it. What came with the head is in the client's buffer.
-static void count_body(struct bench *b, struct client *c, struct counter *k, char *piece)
+// --- the measurement ---
+
+struct result {
+	double seconds, cpu, even;
+};
+
+static int open_stream(struct reader *r, const struct target *t, const char *command)
 {
-	bool over = feed(b, c, k, (const char *)buf_data(&c->in), buf_len(&c->in));
-	while (!over) {
-		ssize_t n = recv(c->fd, piece, PIECE, 0);
-		over = n > 0 ? feed(b, c, k, piece, (size_t)n) : true;
-		if (n < 0 || (n == 0 && http_eof(c->http) != HTTP_END))
-			bench_wrong(b, "the stream was cut");
-	}
+	*r = (struct reader){.w.c.fd = -1, .http = t, .k.marks = &marks[t ? t->surface : SURFACE_A]};
+	if (!t)
+		return open_relay(r, command);
+	int rc = wire_open(&r->w, t);
+	return rc < 0 ? rc : wire_stream_open(&r->w, command);
 }
 
-static void celld_stream(struct bench *b, const char *command, uint64_t bytes, char *piece)
+static bool right(struct bench *b, const struct target *t, const struct counter *k, uint64_t bytes)
 {
-	struct counter k = {0};
-	struct client c;
-	pid_t daemon = sandbox_daemon(&b->box);
-	double cpu = bench_cpu(daemon);
-	int64_t start = client_now_us();
-	int status = client_open(&c, b->box.port);
-	const struct timeval silence = {.tv_sec = c.limit_us / 1000000};
-	setsockopt(c.fd, SOL_SOCKET, SO_RCVTIMEO, &silence, sizeof silence);
-	if (status == 0)
-		status = client_post_stream(&c, "/exec/stream", "{s:s}", "command", command);
-	if (status == 200)
-		count_body(b, &c, &k, piece);
-	double seconds = (double)(client_now_us() - start) / 1e6;
-	if (status != 200)
-		bench_wrong(b, "/exec/stream: %d", status);
-	client_close(&c);
-	if (!verify(b, "celld", &k, bytes, true))
-		return;
-	bench_celld(b, ROW_STREAM, (double)bytes / 1e6 / seconds);
-	bench_celld(b, ROW_STREAM_CPU, (bench_cpu(daemon) - cpu) / ((double)bytes / 1e9));
+	bool exited = k->exited == (t != NULL);
+	bool ok = k->quarters == 4 * bytes && !k->strange && exited;
+	if (!ok)
+		bench_wrong(b, "%s's stream: %.2f bytes of %llu%s%s", bench_name(t), (double)k->quarters / 4,
+			(unsigned long long)bytes, k->strange ? ", not all zero" : "", exited ? "" : ", no end event");
+	return ok;
 }
 
-void bench_stream(struct bench *b)
+// N streams of BYTES each: true with S filled if all was right.
+static bool run(struct bench *b, const struct target *t, size_t n, uint64_t bytes, struct result *s)
 {
-	uint64_t bytes = b->quick ? (uint64_t)256 << 20 : (uint64_t)1 << 30;
+	struct reader *r = calloc(STREAMS, sizeof *r);
 	char command[64];
-	char *piece = malloc(PIECE);
+	double cpu = t ? bench_cpu(t) : 0;
+	int rc = r ? 0 : -ENOMEM;
+	size_t opened = 0;
 	snprintf(command, sizeof command, "head -c %llu /dev/zero", (unsigned long long)bytes);
-	if (piece) {
-		floor_stream(b, command, bytes, piece);
-		celld_stream(b, command, bytes, piece);
-	} else {
-		bench_wrong(b, "no memory");
+	int64_t start = bench_now_ns(), first = INT64_MAX, last = 0;
+	for (; rc == 0 && opened < n; opened++)
+		rc = open_stream(&r[opened], t, command);
+	if (rc == 0)
+		rc = read_all(r, n);
+	s->cpu = t ? bench_cpu(t) - cpu : 0;
+	bool ok = rc == 0;
+	if (!ok)
+		bench_wrong(b, "%s: %zu streams: %s", bench_name(t), n, strerror(-rc));
+	for (size_t i = 0; i < opened; i++) {
+		first = r[i].end_ns < first ? r[i].end_ns : first;
+		last = r[i].end_ns > last ? r[i].end_ns : last;
+		ok = ok && right(b, t, &r[i].k, bytes);
+		wire_close(&r[i].w);
+		s->cpu += t ? 0 : close_relay(&r[i]);
 	}
-	free(piece);
+	free(r);
+	s->seconds = (double)(last - start) / 1e9;
+	s->even = (double)(first - start) / (double)(last - start);
+	return ok;
+}
+
+void bench_stream(struct bench *b, struct target *t)
+{
+	uint64_t bytes = (b->quick ? 256 : 1024) * MIB;
+	struct result one, many;
+	if (!run(b, t, 1, bytes, &one) || !run(b, t, STREAMS, bytes / STREAMS, &many))
+		return;
+	double rate = (double)bytes / 1e6 / one.seconds, rates = (double)bytes / 1e6 / many.seconds;
+	bench_put(b, ROW_STREAM, t, rate);
+	bench_put(b, ROW_STREAM_CPU, t, one.cpu / ((double)bytes / 1e9));
+	bench_put(b, ROW_STREAMS, t, rates);
+	bench_put(b, ROW_STREAMS_SHARE, t, rates / rate);
+	bench_put(b, ROW_STREAMS_EVEN, t, many.even);
 }

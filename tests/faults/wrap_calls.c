@@ -222,19 +222,19 @@ pid_t __wrap_fork(void)
 	return pid;
 }
 
-// The daemon's own, for it calls the kernel without the C library. Its child's descriptor comes with it.
-pid_t __real_spawn_clone(
-	void *stack, size_t size, void (*fn)(void *arg), void *arg, int group, volatile bool *join, int *pidfd);
-pid_t __wrap_spawn_clone(
-	void *stack, size_t size, void (*fn)(void *arg), void *arg, int group, volatile bool *join, int *pidfd);
-pid_t __wrap_spawn_clone(
-	void *stack, size_t size, void (*fn)(void *arg), void *arg, int group, volatile bool *join, int *pidfd)
+// The daemon's own, for it calls the kernel without the C library.
+struct spawn_needs;
+pid_t __real_spawn_clone(void *stack, size_t size, void (*fn)(void *arg), void *arg, int group,
+	struct spawn_needs *needs, uint32_t *busy);
+pid_t __wrap_spawn_clone(void *stack, size_t size, void (*fn)(void *arg), void *arg, int group,
+	struct spawn_needs *needs, uint32_t *busy);
+pid_t __wrap_spawn_clone(void *stack, size_t size, void (*fn)(void *arg), void *arg, int group,
+	struct spawn_needs *needs, uint32_t *busy)
 {
 	FAULT_CALL("spawn_clone");
-	*pidfd = -1;
-	if (fault_hits(&call, FAULT_FORK | FAULT_DESCRIPTOR, where))
+	if (fault_hits(&call, FAULT_FORK, where))
 		return -errno;
-	return __real_spawn_clone(stack, size, fn, arg, group, join, pidfd);
+	return __real_spawn_clone(stack, size, fn, arg, group, needs, busy);
 }
 
 // The daemon leaves by it, without the end of a process at which a leak checker looks.

@@ -210,6 +210,32 @@ START_TEST(command_outlives_the_daemon_under_memory_pressure)
 }
 END_TEST
 
+static bool has_score(void *arg)
+{
+	const struct testd *d = arg;
+	char path[64], text[16] = "";
+	(void)snprintf(path, sizeof path, "/proc/%d/oom_score_adj", (int)d->daemon);
+	FILE *f = fopen(path, "re");
+	bool read = f && fgets(text, sizeof text, f);
+	if (f)
+		(void)fclose(f);
+	return read && atoi(text) < 100;
+}
+
+// It has the commands' score while it starts some.
+START_TEST(the_daemon_keeps_its_commands_score)
+{
+	struct testd *d = start_odd("echo 0 >/proc/self/oom_score_adj", NULL);
+	ck_assert(has_score(d));
+	for (int i = 0; i < 5; i++)
+		assert_out(d, "cat /proc/self/oom_score_adj", "100\n");
+	ck_assert(wait_until(has_score, d, 3000));
+	assert_out(d, "cat /proc/self/oom_score_adj", "100\n");
+	ck_assert(wait_until(has_score, d, 3000));
+	d_finish(d);
+}
+END_TEST
+
 // --- another user ---
 
 START_TEST(root_leaks_into_an_unprivileged_command)
@@ -545,6 +571,7 @@ Suite *children_suite(void)
 	tcase_add_test(tc, command_shares_the_daemons_session);
 	tcase_add_test(tc, descriptor_limit_of_the_daemon_is_passed_on);
 	tcase_add_loop_test(tc, command_outlives_the_daemon_under_memory_pressure, 0, COUNT(scores));
+	tcase_add_test(tc, the_daemon_keeps_its_commands_score);
 	tc = h_tcase(s, "environment", 20);
 	tcase_add_loop_test(tc, environment_is_not_exactly_the_defaults, 0, root ? 2 : 0);
 	if (root)

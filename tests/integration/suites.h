@@ -17,6 +17,7 @@
 	X(faults_disk) \
 	X(faults_sockets) \
 	X(faults_interrupts) \
+	X(faults_ctl) \
 	X(answers) \
 	X(files) \
 	X(files_disk) \
@@ -39,9 +40,12 @@
 	X(output) \
 	X(smuggling) \
 	X(start) \
+	X(systemd) \
 	X(token) \
 	X(origin) \
 	X(capabilities) \
+	X(metrics) \
+	X(records) \
 	X(request_limits) \
 	X(pid1) \
 	X(crash) \
@@ -73,6 +77,11 @@
 	X(envd_signature) \
 	X(envd_filesystem) \
 	X(envd_watch) \
+	X(ctl) \
+	X(ctl_copy) \
+	X(ctl_tty) \
+	X(ctl_see) \
+	X(ctl_words) \
 	X(stop) \
 	X(gateway_run) \
 	X(gateway_pool) \

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The include order of the house: strictly down, or within one directory's group.
-#   proto < {log, io, limits, config, trim} < {core, net} < stream < {sandboxd, envd} < main (and init, handoff);   core, net: strangers
+#   proto < {log, io, limits, config, metrics, trim, notify} < {core, net} < stream < {sandboxd, envd} < main (and init, handoff);   core, net: strangers
+#   ctl, a client in the same binary, is above {log, io, config} and proto alone; of the others only main knows it
 #   inside proto: buf < err < text < {json, what protoc-c makes} < the rest, each of the rest on its own, but
 #   pbwire < pbjson and {frame, gzip} < envelope
 # Quotes are for our own headers, by their path from the root (a test may name its neighbour bare); libraries come in <>.
@@ -38,10 +39,11 @@ BEGIN {
 	proto["buf"] = 1; proto["err"] = 2; proto["text"] = 3; proto["json"] = 4
 	proto["process.pb-c"] = proto["filesystem.pb-c"] = 4 # what protoc-c makes
 	proto["pbjson"] = proto["envelope"] = 6
-	top["log"] = top["io"] = top["limits"] = top["config"] = top["trim"] = 10
+	top["metrics"] = top["log"] = top["io"] = top["limits"] = top["config"] = top["trim"] = top["notify"] = 10
 	dir["core"] = dir["net"] = 20
 	top["stream"] = 30
-	top["daemon"] = 55
+	top["dump"] = 54; top["daemon"] = 55
+	dir["ctl"] = 58
 	dir["sandboxd"] = dir["envd"] = 50
 	top["main"] = top["init"] = top["handoff"] = 60
 }
@@ -67,5 +69,7 @@ FNR == 1 {
 		fail("\"" target "\": not a header of the house (its own go by their path from the root, others in <>)")
 	else if (mine && level >= mine && group != my_group)
 		fail("\"" target "\" is not below " path)
+	else if (my_group == "daemon/ctl" && level > 10 && group != my_group)
+		fail("\"" target "\": ctl is a stranger to it")
 }
 END { exit bad }

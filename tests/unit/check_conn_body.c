@@ -347,7 +347,7 @@ START_TEST(failure_in_the_middle_survives)
 {
 	st.answer_at = 100000;
 	check_lingering("POST /take HTTP/1.1\r\n" HOST "Content-Length: 900000\r\n\r\n", "HTTP/1.1 507 ");
-	ck_assert_uint_lt(buf_len(&st.got), 200000);
+	ck_assert_uint_lt(buf_len(&st.got), 500000); // the read that brought it there, and not what came behind
 }
 END_TEST
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/daemon_loop.h"
 #include "daemon/io_watch.h"
+#include "daemon/metrics.h"
 #include "oom.h"
 #include "suites.h"
 
@@ -218,6 +219,36 @@ START_TEST(signals_are_heard_all_the_same)
 }
 END_TEST
 
+static void on_busy(struct ev_loop *loop, ev_timer *w, int revents)
+{
+	(void)revents;
+	usleep(30000);
+	ev_timer_stop(loop, w);
+}
+
+// What a callback takes is told, what the loop sleeps is not.
+START_TEST(sleep_is_a_stall)
+{
+	struct metrics m = {0};
+	struct ev_loop *loop = loop_new();
+	ev_timer timer;
+	ck_assert_ptr_nonnull(loop);
+	loop_measure(loop, &m);
+	ev_timer_init(&timer, on_busy, 0.2, 0.);
+	ev_timer_start(loop, &timer);
+	while (ev_is_active(&timer))
+		ev_run(loop, EVRUN_ONCE);
+	ev_run(loop, EVRUN_NOWAIT); // a turn is over when the next sleep begins
+	ck_assert_uint_ge(m.turn.sum_ns, 29000000);
+	ck_assert_uint_lt(m.turn.sum_ns, 190000000);
+	uint64_t long_ones = 0;
+	for (size_t i = 0; i <= METRICS_BUCKETS; i++)
+		long_ones += i > 0 && metrics_bound(i - 1) >= 25000000 ? m.turn.bucket[i] : 0;
+	ck_assert_uint_eq(long_ones, 1);
+	loop_free(loop);
+}
+END_TEST
+
 Suite *daemon_loop_suite(void)
 {
 	Suite *s = suite_create("daemon_loop");
@@ -225,6 +256,7 @@ Suite *daemon_loop_suite(void)
 	tcase_add_test(tc, loop_grows_without_memory);
 	tcase_add_test(tc, unwatched_descriptor_is_heard);
 	tcase_add_loop_test(tc, signals_are_heard_all_the_same, 0, 2);
+	tcase_add_test(tc, sleep_is_a_stall);
 	tcase_set_timeout(tc, 60);
 	suite_add_tcase(s, tc);
 	return s;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/envd/filesystem.h"
 #include "oom.h"
+#include "proto/pbjson.h"
 #include "suites.h"
 
 #include <errno.h>
@@ -103,6 +104,51 @@ START_TEST(names_of_paths)
 }
 END_TEST
 
+// As JSON it is what the codec for all messages makes of it.
+START_TEST(json_of_entries)
+{
+	static const struct {
+		mode_t mode;
+		off_t size;
+		struct timespec mtime;
+		const char *path;
+	} entries[] = {
+		{S_IFREG | 0644, 5, {1, 2}, "/a"},
+		{S_IFREG, 0, {0, 0}, "/"},
+		{S_IFDIR | 01777, INT64_MAX, {-1, 999999999}, "/a/"},
+		{S_IFIFO | 0600, 0, {253402300800, 0}, "/q\"\\<>&\x01\xff\xc3\xa4"},
+		{S_IFSOCK, 1, {1, 1000}, ""},
+	};
+	struct users *u = users_new(passwd, group);
+	struct fs_entry e = {0};
+	for (size_t i = 0; i < sizeof entries / sizeof *entries + 2; i++) {
+		struct buf a = {0}, b = {0};
+		struct stat st = {.st_uid = i % 2 ? 71 : 5, .st_gid = i % 3 ? 72 : 6};
+		if (i < sizeof entries / sizeof *entries) {
+			st.st_mode = entries[i].mode;
+			st.st_size = entries[i].size;
+			st.st_mtim = entries[i].mtime;
+			ck_assert_int_eq(fs_entry_fill(&e, u, AT_FDCWD, file, entries[i].path, &st), 0);
+		} else { // a link; one with metadata, where the file system has them
+			const char *path = i % 2 ? dangling : file;
+			(void)setxattr(file, "user.e2b.k", "v", 1, 0);
+			ck_assert_int_eq(fs_entry_of(&e, u, path), 0);
+		}
+		ck_assert_int_eq(fs_entry_json(&a, &e), 0);
+		ck_assert_int_eq(pbjson_write(&b, &e.info.base), 0);
+		ck_assert_str_eq(buf_cstr(&a), buf_cstr(&b));
+		buf_release(&a);
+		buf_release(&b);
+		buf_init(&a, 40);
+		ck_assert_int_lt(fs_entry_json(&a, &e), 0);
+		ck_assert_uint_eq(buf_len(&a), 0);
+		buf_release(&a);
+	}
+	fs_entry_release(&e);
+	users_free(u);
+}
+END_TEST
+
 static int fill_all(void *arg)
 {
 	struct fs_event f = {0};
@@ -136,6 +182,7 @@ Suite *envd_entry_suite(void)
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, permissions_of_every_kind);
 	tcase_add_test(tc, names_of_paths);
+	tcase_add_test(tc, json_of_entries);
 	tcase_add_test(tc, out_of_memory);
 	suite_add_tcase(s, tc);
 	return s;

@@ -442,6 +442,75 @@ START_TEST(write_out_of_memory)
 }
 END_TEST
 
+// Blocks that are really there, then a hole.
+static void make_large(const char *name, size_t blocks, off_t size)
+{
+	static const char some[1024 * 1024] = {'o'};
+	int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+	ck_assert_int_ge(fd, 0);
+	for (size_t at = 0; at < blocks; at += sizeof some)
+		ck_assert_int_eq(write(fd, some, sizeof some), sizeof some);
+	ck_assert_int_eq(ftruncate(fd, size), 0);
+	close(fd);
+}
+
+// What is left of a large old file goes in pieces; also when nobody waits for the last one, the new content stands alone.
+START_TEST(large_file_is_cut_at_once_or_not_at_all)
+{
+	struct tree t;
+	tk_init(&t, false);
+	int fds = tk_fds();
+	static const off_t lengths[] = {(off_t)70 << 20, (off_t)1 << 40};
+	for (int i = 0; i < 4; i++) {
+		struct files_writer *w;
+		struct files_write spec = {.path = "large", .size = 3, .owner = {geteuid(), getegid()}};
+		make_large("large", (size_t)70 << 20, lengths[i % 2]);
+		ino_t was = stat_of("large").st_ino;
+		ck_assert_int_eq(files_writer_new(&w, &spec), 0);
+		ck_assert_int_eq(files_writer_feed(w, "new", 3), 0);
+		ck_assert_int_eq(files_writer_commit(w), 1);
+		int steps = 1;
+		for (; i < 2 && files_writer_commit(w) == 1; steps++)
+			continue;
+		ck_assert_int_le(steps, 1025);
+		files_writer_free(w);
+		tk_assert_file("large", "new");
+		ck_assert_uint_eq(stat_of("large").st_ino, was);
+	}
+	ck_assert_int_eq(tk_fds(), fds);
+	tk_release(&t);
+}
+END_TEST
+
+// They go behind the back of whoever replaces or removes them, and their descriptors with them.
+START_TEST(large_files_stay_open_once_they_are_gone)
+{
+	struct tree t;
+	tk_init(&t, false);
+	int fds = tk_fds();
+	make_large("old", (size_t)40 << 20, (off_t)40 << 20);
+	ck_assert_int_eq(write_n("old", 'n', BIG), 0);
+	tk_assert_fill("old", 'n', BIG);
+	make_large("old", (size_t)40 << 20, (off_t)40 << 20);
+	tk_file("from", "from");
+	ck_assert_int_eq(files_rename("from", "old"), 0);
+	tk_assert_file("old", "from");
+	ck_assert_int_eq(files_rename("from", "old"), -ENOENT);
+	tk_assert_file("old", "from");
+	make_large("old", (size_t)40 << 20, (off_t)40 << 20);
+	ck_assert_int_eq(link("old", "other"), 0);
+	ck_assert_int_eq(files_unlink(AT_FDCWD, "old"), 0);
+	ck_assert_int_eq(files_unlink(AT_FDCWD, "old"), -ENOENT);
+	ck_assert_int_eq(stat_of("other").st_size, (off_t)40 << 20); // which has another name
+	ck_assert_int_eq(files_unlink(AT_FDCWD, "other"), 0);
+	ck_assert_int_eq(files_unlink(AT_FDCWD, "."), -EISDIR);
+	for (int i = 0; i < 500 && tk_fds() != fds; i++)
+		usleep(10000);
+	ck_assert_int_eq(tk_fds(), fds);
+	tk_release(&t);
+}
+END_TEST
+
 Suite *files_writer_suite(void)
 {
 	Suite *s = suite_create("files_writer");
@@ -460,6 +529,8 @@ Suite *files_writer_suite(void)
 	tcase_add_test(t, settings_of_proc);
 	tcase_add_test(t, full_disk);
 	tcase_add_test(t, mounted_file);
+	tcase_add_test(t, large_file_is_cut_at_once_or_not_at_all);
+	tcase_add_test(t, large_files_stay_open_once_they_are_gone);
 	tcase_add_loop_test(t, write_out_of_memory, 0, (int)(sizeof oom_jobs / sizeof *oom_jobs));
 	return s;
 }

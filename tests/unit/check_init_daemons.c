@@ -8,6 +8,7 @@
 #include "suites.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,9 +163,10 @@ static int scribble(struct world *w)
 	struct store *s = w->store;
 	while (!__atomic_load_n(&store_life(slot)->pid, __ATOMIC_ACQUIRE))
 		usleep(1000); // else the command could say it after the scribbling
-	const struct store_msg m = {.op = STORE_OP_WAKE};
+	const struct store_msg m = {0};
 	memset(s->base, 0xa5, s->shape.log_at);
 	(void)!send(s->channel, &m, sizeof m, MSG_NOSIGNAL);
+	kill(w->init, STORE_SIGNAL);
 	usleep(20000); // it may look at it now
 	return world_die();
 }
@@ -201,6 +203,7 @@ static int flood(struct world *w)
 		for (int i = 0; i < 4; i++)
 			m[i] = (uint32_t)rand_r(&seed) % 5;
 		(void)!send(w->store->channel, m, (size_t)rand_r(&seed) % 17, MSG_NOSIGNAL);
+		kill(w->init, STORE_SIGNAL);
 	}
 	return 0;
 }
@@ -274,6 +277,75 @@ START_TEST(crashes_wear_init_out)
 }
 END_TEST
 
+// --- when init looks ---
+
+// A pipe in a new slot that only init has the reading end of, and nobody once it has dropped it.
+static bool pipe_with_init(struct world *w, int *writer, struct store_slot **slot)
+{
+	int out[2], fds[STORE_ENDS] = {-1, -1, -1, -1, -1};
+	if (io_pipe(out) < 0)
+		return false;
+	fds[STORE_STDOUT] = out[0];
+	*writer = out[1];
+	*slot = store_take(w->store);
+	bool handed = *slot && store_hand(*slot, fds) == 0;
+	close(out[0]);
+	return handed;
+}
+
+static bool has_reader(int writer)
+{
+	struct pollfd p = {.fd = writer, .events = POLLOUT};
+	return poll(&p, 1, 0) == 1 && !(p.revents & POLLERR);
+}
+
+static bool first_has_none(struct world *w)
+{
+	return !has_reader((int)w->pids[0]);
+}
+
+static int drop_and_wake(struct world *w)
+{
+	struct store_slot *slot;
+	int writer;
+	if (!pipe_with_init(w, &writer, &slot))
+		return world_failed(w, __LINE__);
+	w->pids[0] = writer;
+	store_wake(w->store);
+	usleep(20000);
+	if (!has_reader(writer))
+		return world_failed(w, __LINE__);
+	store_drop(slot, 1u << STORE_STDOUT);
+	store_wake(w->store);
+	return world_until(first_has_none, w, 3000) ? 0 : world_failed(w, __LINE__);
+}
+
+// Nobody wakes init: it comes by itself before what it is to look at is much.
+static int drop_many(struct world *w)
+{
+	struct store_slot *slot;
+	int writer;
+	for (int i = 0; i < 100; i++) {
+		if (!pipe_with_init(w, &writer, &slot))
+			return world_failed(w, __LINE__);
+		store_release(slot);
+		if (i == 0)
+			w->pids[0] = writer;
+		else
+			close(writer);
+	}
+	return world_until(first_has_none, w, 3000) ? 0 : world_failed(w, __LINE__);
+}
+
+START_TEST(init_is_not_woken)
+{
+	struct world *w = world_new();
+	w->daemon[0] = _i ? drop_many : drop_and_wake;
+	world_run(w);
+	world_free(w);
+}
+END_TEST
+
 // Without init's pauses between them.
 START_TEST(thousand_daemons_that_die_at_once)
 {
@@ -337,6 +409,7 @@ Suite *init_daemons_suite(void)
 	tcase_add_test(tc, scribbled_arena_ends_init);
 	tcase_add_test(tc, flood_makes_init_deaf);
 	tcase_add_test(tc, crashes_wear_init_out);
+	tcase_add_loop_test(tc, init_is_not_woken, 0, 2);
 	tcase_add_test(tc, thousand_daemons_that_die_at_once);
 	suite_add_tcase(s, tc);
 	return s;

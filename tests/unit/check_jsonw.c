@@ -320,6 +320,34 @@ START_TEST(write_over_the_limit)
 }
 END_TEST
 
+// Each byte at each place of strings of each small length, where what looks at several bytes at once might miss it.
+START_TEST(write_each_byte_at_each_place)
+{
+	char text[20];
+	for (size_t n = 1; n <= sizeof text; n++) {
+		for (size_t at = 0; at < n * 256; at++) {
+			unsigned char c = (unsigned char)(at % 256);
+			bool plain = c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
+			bool html = c == '<' || c == '>' || c == '&';
+			struct buf out = {0};
+			struct jsonw w;
+			memset(text, 'x', n);
+			text[at / 256] = (char)c;
+			for (int page = 0; page < 2; page++) {
+				buf_reset(&out);
+				jsonw_init(&w, &out);
+				w.html = page;
+				jsonw_str(&w, text, n);
+				bool same = buf_len(&out) == n + 2 && memcmp(buf_data(&out) + 1, text, n) == 0;
+				ck_assert_msg(
+					same == (plain && !(page && html)), "byte %d at %zu of %zu", c, at / 256, n);
+			}
+			buf_release(&out);
+		}
+	}
+}
+END_TEST
+
 Suite *jsonw_suite(void)
 {
 	Suite *s = suite_create("jsonw");
@@ -328,6 +356,7 @@ Suite *jsonw_suite(void)
 	tcase_add_test(w, write_structure);
 	tcase_add_test(w, write_63_levels);
 	tcase_add_test(w, write_each_ascii_byte);
+	tcase_add_test(w, write_each_byte_at_each_place);
 	tcase_add_loop_test(w, write_text, 0, sizeof(texts) / sizeof(texts[0]));
 	tcase_add_test(w, write_random_bytes_read_back);
 	tcase_add_test(w, write_numbers);

@@ -177,6 +177,7 @@ START_TEST(a_full_stderr_costs_lines_not_time)
 	alarm(10); // a write that blocks ends the test
 	for (int i = 0; i < 1000; i++)
 		log_info("e", "lost %d", i);
+	ck_assert_uint_gt(log_lost(), 0);
 	log_plain("lost too");
 	log_debug("e", "not lost: not asked for");
 	while (read(err_pipe[0], sink, sizeof(sink)) > 0)
@@ -231,6 +232,54 @@ START_TEST(a_reader_that_has_gone_is_no_signal)
 }
 END_TEST
 
+// A record is written whatever the level, and its text cannot pass for another field.
+START_TEST(a_field_looks_like_two)
+{
+	const struct log_field fields[] = {
+		{"id", "a-1", 0}, {"n", NULL, -5}, {"empty", "", 0}, {"said", "x y=1 \"q\"\n", 0}};
+	log_setup(LOG_ERROR, false);
+	log_record("word", "done", fields, 4);
+	ck_assert_str_eq(after_time(logged()), "info word: done id=a-1 n=-5 empty=\"\" said=\"x y=1 \\\"q\\\"\\n\"\n");
+	log_setup(LOG_ERROR, true);
+	log_record("word", "done", fields, 4);
+	json_t *json = json_loads(logged(), JSON_REJECT_DUPLICATES, NULL);
+	ck_assert_ptr_nonnull(json);
+	ck_assert_str_eq(json_string_value(json_object_get(json, "said")), fields[3].text);
+	ck_assert_int_eq(json_integer_value(json_object_get(json, "n")), -5);
+	ck_assert_str_eq(json_string_value(json_object_get(json, "level")), "info");
+	ck_assert_str_eq(json_string_value(json_object_get(json, "msg")), "done");
+	json_decref(json);
+}
+END_TEST
+
+// However much there is to say, a line is one line of JSON, with each field whole or not there.
+START_TEST(fields_are_cut_open)
+{
+	char text[2 * LOG_TEXT_MAX + 1];
+	struct log_field fields[10];
+	for (size_t n = 0; n < sizeof(text); n += 7) {
+		memset(text, "\x01\"x\xff"[n % 4], n);
+		text[n] = '\0';
+		for (size_t i = 0; i < 10; i++)
+			fields[i] = (struct log_field){
+				(const char *[]){"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}[i], text, 0};
+		log_setup(LOG_INFO, true);
+		log_record("e", "m", fields, 10);
+		char *line = logged();
+		ck_assert_uint_le(strlen(line), PIPE_BUF);
+		ck_assert_ptr_eq(strchr(line, '\n'), line + strlen(line) - 1);
+		json_t *json = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+		ck_assert_ptr_nonnull(json);
+		const char *a = json_string_value(json_object_get(json, "a"));
+		ck_assert(a && (n == 0 || *a));
+		json_decref(json);
+		log_setup(LOG_INFO, false);
+		log_record("e", "m", fields, 10);
+		ck_assert_uint_le(strlen(logged()), PIPE_BUF);
+	}
+}
+END_TEST
+
 Suite *log_suite(void)
 {
 	Suite *s = suite_create("log");
@@ -242,6 +291,8 @@ Suite *log_suite(void)
 	tcase_add_loop_test(t, a_long_line_is_cut, 0, sizeof(fillers) / sizeof(fillers[0]));
 	tcase_add_test(t, plain_lines_are_as_they_are);
 	tcase_add_test(t, errno_survives);
+	tcase_add_test(t, a_field_looks_like_two);
+	tcase_add_test(t, fields_are_cut_open);
 	tcase_add_loop_test(t, a_full_stderr_costs_lines_not_time, 0, 2);
 	tcase_add_test(t, a_nearly_full_stderr_takes_whole_lines_or_none);
 	tcase_add_test(t, a_reader_that_has_gone_is_no_signal);

@@ -2,7 +2,8 @@
 // What is read: proto3 JSON into messages. What is written is in check_pbjson_out.c.
 #include "oom.h"
 #include "proto/filesystem.pb-c.h"
-#include "proto/pbjson.h"
+#include "proto/json.h"
+#include "proto/pbjson_priv.h"
 #include "proto/process.pb-c.h"
 #include "suites.h"
 
@@ -326,12 +327,92 @@ START_TEST(damaged_input)
 }
 END_TEST
 
+// What is read the short way and the long way must come to the same, byte by byte and error by error.
+START_TEST(simple_or_not_is_the_same)
+{
+	static const struct {
+		int type;
+		const char *in;
+	} texts[] = {
+		{DIR, "{\"path\":\"/a b\",\"depth\":12}"},
+		{DIR, " { \"depth\" : 0 , \"path\" : \"\" } "},
+		{WATCH, "{\"path\":\"/x\",\"recursive\":true,\"includeEntry\":false}"},
+		{WATCH, "{\"include_entry\":true}"},
+		{START, "{\"tag\":\"t\",\"stdin\":true}"},
+		{LIST, "{}"},
+	};
+	static const char changes[] = "\"{}[]:,0179n\\ -.eE\x7f\x01\t\xc3tfu";
+	const ProtobufCMessageDescriptor *d = types[texts[_i].type];
+	char text[128];
+	size_t n = strlen(texts[_i].in);
+	for (size_t at = 0; at < n; at++) {
+		for (size_t c = 0; c < sizeof changes - 1; c++) {
+			struct err e, f;
+			struct buf a = {0}, b = {0};
+			memcpy(text, texts[_i].in, n);
+			text[at] = changes[c];
+			ProtobufCMessage *one = pbjson_read(d, text, n, &e), *two = NULL;
+			json_t *doc = jsonr_parse(text, n, &f);
+			if (doc)
+				two = pbjson_read_tree(d, doc, n, &f);
+			jsonr_free(doc);
+			ck_assert_msg(!one == !two, "%.*s", (int)n, text);
+			if (one && two) {
+				ck_assert_int_eq(pbjson_write(&a, one), 0);
+				ck_assert_int_eq(pbjson_write(&b, two), 0);
+				ck_assert_str_eq(buf_cstr(&a), buf_cstr(&b));
+			} else if (doc) {
+				ck_assert_str_eq(e.msg, f.msg);
+			}
+			pb_free(one);
+			pb_free(two);
+			buf_release(&a);
+			buf_release(&b);
+		}
+	}
+}
+END_TEST
+
+START_TEST(what_is_simple)
+{
+	static const struct {
+		const char *in;
+		bool simple;
+	} texts[] = {
+		{"{}", true},
+		{"{\"path\":\"/a\"}", true},
+		{"{\"path\":\"/a\",\"depth\":999999999}", true},
+		{"{\"path\":\"/a\",\"depth\":1000000000}", false},
+		{"{\"depth\":01}", false},
+		{"{\"depth\":1.0}", false},
+		{"{\"depth\":\"1\"}", false},
+		{"{\"path\":\"\\u0041\"}", false},
+		{"{\"path\":\"\xc3\xa4\"}", false},
+		{"{\"path\":null}", false},
+		{"{\"path\":\"a\",\"path\":\"b\"}", false},
+		{"{\"other\":\"a\"}", false},
+		{"{\"path\":\"a\",}", false},
+		{"{\"path\":\"a\"}}", false},
+		{"[]", false},
+		{"", false},
+	};
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+		ProtobufCMessage *m;
+		int rc = pbjson_read_flat(types[DIR], texts[i].in, strlen(texts[i].in), &m);
+		ck_assert_msg(rc == texts[i].simple && !m == !rc, "%s", texts[i].in);
+		pb_free(m);
+	}
+}
+END_TEST
+
 Suite *pbjson_suite(void)
 {
 	Suite *s = suite_create("pbjson");
 	TCase *tc = tcase_create("read");
 	tcase_add_loop_test(tc, read_and_written, 0, (int)(sizeof(readings) / sizeof(readings[0])));
 	tcase_add_loop_test(tc, both_codecs_agree, 0, (int)(sizeof(readings) / sizeof(readings[0])));
+	tcase_add_loop_test(tc, simple_or_not_is_the_same, 0, 6);
+	tcase_add_test(tc, what_is_simple);
 	tcase_add_test(tc, empty_stdin_is_set);
 	tcase_add_test(tc, all_bytes_come_through);
 	tcase_add_loop_test(tc, amplification_is_bounded, 0, 2);

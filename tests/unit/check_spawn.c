@@ -75,20 +75,19 @@ END_TEST
 START_TEST(a_child_leads_its_session)
 {
 	struct spawnkit f;
-	int in[2], pidfd;
+	int in[2];
 	pid_t pid;
 	spawnkit_init(&f);
 	ck_assert_int_eq(io_pipe(in), 0);
 	f.spec.path = f.argv[0] = "cat";
 	f.spec.fd[0] = in[0];
-	ck_assert_int_eq(spawn_run(&f.base, &f.spec, &pid, &pidfd, &f.step), 0);
+	ck_assert_int_eq(spawn_run(&f.base, &f.spec, &pid, &f.step), 0);
 	close(in[0]);
 	ck_assert_int_eq(getsid(pid), pid);
 	ck_assert_int_eq(getpgid(pid), pid);
 	close(in[1]);
 	ck_assert_int_eq(waitpid(pid, &f.status, 0), pid);
 	ck_assert_int_eq(f.status, 0);
-	close(pidfd);
 	spawnkit_release(&f);
 }
 END_TEST
@@ -109,6 +108,7 @@ START_TEST(oom_score_is_the_larger_of_100_and_the_containers)
 		f.argv[1] = "/proc/self/oom_score_adj";
 		ck_assert_int_gt(io_read_file(f.argv[1], before, sizeof before), 0);
 		ck_assert_int_eq(spawnkit_program(&f, "cat"), 0);
+		ck_assert(spawn_settle(&f.base));
 		ck_assert_int_gt(io_read_file(f.argv[1], after, sizeof after), 0);
 		ck_assert_str_eq(f.out, cases[i].out);
 		ck_assert_str_eq(before, after);
@@ -256,7 +256,7 @@ END_TEST
 START_TEST(without_descriptors_nothing_runs)
 {
 	struct spawnkit f;
-	int held[1024], n = 0, pidfd;
+	int held[1024], n = 0;
 	pid_t pid;
 	spawnkit_init(&f);
 	struct rlimit few = f.base.nofile;
@@ -268,21 +268,20 @@ START_TEST(without_descriptors_nothing_runs)
 	f.spec.cwd = f.dir;
 	f.argv[1] = "d/made";
 	f.spec.path = f.argv[0] = "touch";
-	int rc = spawn_run(&f.base, &f.spec, &pid, &pidfd, &f.step);
+	int rc = spawn_run(&f.base, &f.spec, &pid, &f.step);
 	ck_assert_int_eq(rc, -EMFILE);
 	ck_assert_int_eq(f.step, SPAWN_PREPARE);
 	ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
 	ck_assert_int_eq(access(spawnkit_path(&f, "d/made"), F_OK), -1);
-	// One for the command, and up to three more as long as it starts.
+	// One to say whom the kernel is to kill, and more where there are groups.
 	int more = 0;
-	while ((rc = spawn_run(&f.base, &f.spec, &pid, &pidfd, &f.step)) == -EMFILE && more++ < 4) {
+	while ((rc = spawn_run(&f.base, &f.spec, &pid, &f.step)) == -EMFILE && more++ < 4) {
 		ck_assert_int_eq(access(spawnkit_path(&f, "d/made"), F_OK), -1);
 		close(held[--n]);
 	}
 	ck_assert_int_eq(rc, 0);
 	ck_assert_int_eq(waitpid(pid, &f.status, 0), pid);
 	ck_assert_int_eq(f.status, 0);
-	close(pidfd);
 	while (n > 0)
 		close(held[--n]);
 	ck_assert_int_eq(access(spawnkit_path(&f, "d/made"), F_OK), 0);

@@ -52,7 +52,7 @@ static pid_t start_stopper(int count, int fd)
 }
 
 // Of a child that cannot get on before its program runs: it has to say something, and nobody reads it.
-static int run_held(struct spawnkit *f, int stops, pid_t *pid, int *pidfd)
+static int run_held(struct spawnkit *f, int stops, pid_t *pid)
 {
 	int held[2];
 	ck_assert_int_eq(io_pipe(held), 0);
@@ -62,7 +62,7 @@ static int run_held(struct spawnkit *f, int stops, pid_t *pid, int *pidfd)
 	f->spec.like_shell = true;
 	f->spec.path = f->argv[0] = "/no/such/command";
 	f->spec.fd[2] = held[1];
-	int rc = spawn_run(&f->base, &f->spec, pid, pidfd, &f->step);
+	int rc = spawn_run(&f->base, &f->spec, pid, &f->step);
 	f->spec.fd[2] = -1;
 	close(held[0]);
 	close(held[1]);
@@ -77,21 +77,19 @@ START_TEST(a_child_that_is_stopped_holds_nobody)
 {
 	struct spawnkit f;
 	pid_t pid;
-	int pidfd;
 	spawnkit_init(&f);
 	size_t before = spawnkit_fds();
 	int64_t start = io_mono_ns();
-	ck_assert_int_eq(run_held(&f, 2, &pid, &pidfd), -EAGAIN);
+	ck_assert_int_eq(run_held(&f, 2, &pid), -EAGAIN);
 	ck_assert_int_eq(f.step, SPAWN_PREPARE);
 	ck_assert_int_lt(io_mono_ns() - start, 3000000000LL);
 	ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
 	ck_assert_int_eq(errno, ECHILD);
 	// Once is made good.
-	ck_assert_int_eq(run_held(&f, 1, &pid, &pidfd), 0);
+	ck_assert_int_eq(run_held(&f, 1, &pid), 0);
 	ck_assert_int_eq(f.step, SPAWN_NONE);
 	ck_assert_int_eq(waitpid(pid, &f.status, 0), pid);
 	ck_assert_int_eq(WEXITSTATUS(f.status), 127);
-	close(pidfd);
 	ck_assert_uint_eq(spawnkit_fds(), before);
 	ck_assert_int_eq(spawnkit_shell(&f, "echo on"), 0);
 	spawnkit_release(&f);
@@ -102,10 +100,9 @@ START_TEST(a_child_that_hangs_is_given_up)
 {
 	struct spawnkit f;
 	pid_t pid;
-	int pidfd;
 	spawnkit_init(&f);
 	int64_t start = io_mono_ns();
-	ck_assert_int_eq(run_held(&f, 0, &pid, &pidfd), -ETIMEDOUT);
+	ck_assert_int_eq(run_held(&f, 0, &pid), -ETIMEDOUT);
 	ck_assert_int_eq(f.step, SPAWN_PREPARE);
 	ck_assert_int_ge(io_mono_ns() - start, 1900000000LL);
 	ck_assert_int_lt(io_mono_ns() - start, 4000000000LL);

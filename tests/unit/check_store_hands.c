@@ -238,7 +238,6 @@ START_TEST(nonsense_wears_init_out)
 		{0, 0, hands, 0x3},
 		{3, 0, hands, 0x3}, // ops that there are not
 		{UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX},
-		{STORE_OP_WAKE, 0, 0, 0},
 	};
 	static const size_t counts[] = {0, 2, 5, 6, 64};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -328,7 +327,7 @@ START_TEST(flood_keeps_init_from_everything_else)
 	storekit_init(&k, 4);
 	pid_t pid = fork();
 	if (pid == 0) {
-		const struct store_msg m = {.op = STORE_OP_WAKE};
+		const struct store_msg m = {0};
 		for (;;)
 			(void)!send(k.daemon->channel, &m, sizeof m, MSG_NOSIGNAL);
 	}

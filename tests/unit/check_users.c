@@ -5,6 +5,7 @@
 #include "suites.h"
 
 #include <errno.h>
+#include <ev.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -318,6 +319,71 @@ START_TEST(dup_copies_all)
 }
 END_TEST
 
+// A turn of a loop that sees what inotify has.
+static void turn(struct ev_loop *loop)
+{
+	ev_run(loop, EVRUN_NOWAIT);
+}
+
+static const char *name_now(struct users *u)
+{
+	const char *name = users_uid_name(u, 1000);
+	return name ? name : "none";
+}
+
+START_TEST(changes_are_seen_in_the_next_turn)
+{
+	struct ev_loop *loop = ev_loop_new(0);
+	struct users *u = standard();
+	users_by_turns(u, loop);
+	for (int i = 0; i < 40; i++) { // watched from some time on
+		turn(loop);
+		ck_assert_str_eq(name_now(u), "user");
+	}
+	unsigned generation = users_generation(u);
+	put(passwd, "changed:x:1000:1000::/:/bin/sh\n"); // of another size, in place
+	turn(loop);
+	ck_assert_str_eq(name_now(u), "changed");
+	ck_assert_uint_ne(users_generation(u), generation);
+	for (int i = 0; i < 40; i++) {
+		turn(loop);
+		ck_assert_str_eq(name_now(u), "changed");
+	}
+	char other[80];
+	snprintf(other, sizeof other, "%s/other", dir);
+	put(other, "replaced:x:1000:1000::/:/bin/sh\n");
+	ck_assert_int_eq(rename(other, passwd), 0);
+	turn(loop);
+	ck_assert_str_eq(name_now(u), "replaced");
+	ck_assert_int_eq(unlink(passwd), 0);
+	turn(loop);
+	ck_assert_str_eq(name_now(u), "none");
+	put(passwd, "again:x:1000:1000::/:/bin/sh\n");
+	turn(loop);
+	ck_assert_str_eq(name_now(u), "again");
+	users_free(u);
+	ev_loop_destroy(loop);
+}
+END_TEST
+
+START_TEST(one_look_a_turn)
+{
+	struct ev_loop *loop = ev_loop_new(0);
+	struct users *u = standard();
+	struct user user;
+	users_by_turns(u, loop);
+	turn(loop);
+	ck_assert_str_eq(name_now(u), "user");
+	put(passwd, "changed:x:1000:1000::/:/bin/sh\nnew:x:7:7::/:/bin/sh\n");
+	ck_assert_str_eq(name_now(u), "user");
+	turn(loop);
+	ck_assert_int_eq(users_find(u, "new", &user), 0);
+	user_release(&user);
+	users_free(u);
+	ev_loop_destroy(loop);
+}
+END_TEST
+
 static int work(void *arg)
 {
 	(void)arg;
@@ -383,6 +449,8 @@ Suite *users_suite(void)
 	tcase_add_test(t, a_hundred_thousand_lines);
 	tcase_add_test(t, a_long_line_is_read_whole);
 	tcase_add_test(t, dup_copies_all);
+	tcase_add_test(t, changes_are_seen_in_the_next_turn);
+	tcase_add_test(t, one_look_a_turn);
 	tcase_add_test(t, every_allocation_may_fail);
 	tcase_add_test(t, memory_that_comes_back_is_used);
 	suite_add_tcase(s, t);

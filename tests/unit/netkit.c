@@ -199,14 +199,26 @@ static bool allowed(void *arg, const struct http_head *head)
 	return !k->locked || http_span_is(http_get(head, "x-access-token"), "right");
 }
 
-bool kit_init_on(struct kit *k, struct ev_loop *loop, const struct net_limits *limits)
+static bool init(struct kit *k, struct ev_loop *loop, const struct net_limits *limits, bool tell)
 {
 	memset(k, 0, sizeof(*k));
 	k->loop = loop;
 	ev_set_userdata(loop, k);
-	struct net_hooks hooks = {k, refuse, allowed};
+	struct net_hooks hooks = {k, refuse, allowed, tell};
 	k->net = net_new(loop, limits, &hooks);
 	return k->net;
+}
+
+bool kit_init_on(struct kit *k, struct ev_loop *loop, const struct net_limits *limits)
+{
+	return init(k, loop, limits, false);
+}
+
+void kit_init_telling(struct kit *k, const struct net_limits *limits)
+{
+	struct ev_loop *loop = ev_loop_new(EVFLAG_NOENV);
+	ck_assert_ptr_nonnull(loop);
+	ck_assert(init(k, loop, limits, true));
 }
 
 void kit_init(struct kit *k, const struct net_limits *limits)

@@ -53,6 +53,8 @@ extern const struct route_table kit_table;
 extern const struct net_limits kit_limits;
 
 void kit_init(struct kit *k, const struct net_limits *limits);
+// With a line in the log for each request.
+void kit_init_telling(struct kit *k, const struct net_limits *limits);
 // The same on a loop of the caller's. False when out of memory.
 bool kit_init_on(struct kit *k, struct ev_loop *loop, const struct net_limits *limits);
 void kit_release(struct kit *k);

@@ -28,6 +28,8 @@
 	X(multipart) \
 	X(io) \
 	X(log) \
+	X(metrics) \
+	X(trace) \
 	X(limits) \
 	X(listener) \
 	X(users) \
@@ -74,6 +76,7 @@
 	X(envd_files) \
 	X(envd_entry) \
 	X(net) \
+	X(notify) \
 	X(route) \
 	X(control) \
 	X(rpc) \

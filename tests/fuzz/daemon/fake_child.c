@@ -30,8 +30,7 @@ struct child {
 static _Thread_local struct child children[CHILDREN];
 static _Thread_local pid_t last_pid;
 
-int __wrap_spawn_run(
-	const struct spawn_base *b, const struct spawn_spec *spec, pid_t *pid, int *pidfd, enum spawn_step *step);
+int __wrap_spawn_run(const struct spawn_base *b, const struct spawn_spec *spec, pid_t *pid, enum spawn_step *step);
 int __real_waitid(idtype_t type, id_t id, siginfo_t *si, int options);
 int __wrap_waitid(idtype_t type, id_t id, siginfo_t *si, int options);
 int __real_kill(pid_t pid, int sig);
@@ -124,8 +123,7 @@ void fake_children_free(void)
 
 // --- how it begins and ends ---
 
-int __wrap_spawn_run(
-	const struct spawn_base *b, const struct spawn_spec *spec, pid_t *pid, int *pidfd, enum spawn_step *step)
+int __wrap_spawn_run(const struct spawn_base *b, const struct spawn_spec *spec, pid_t *pid, enum spawn_step *step)
 {
 	struct child *c = children;
 	struct stat st;
@@ -150,7 +148,6 @@ int __wrap_spawn_run(
 	for (int i = 0; i < 3; i++)
 		c->fd[i] = spec->fd[i] < 0 ? -1 : fcntl(spec->fd[i], F_DUPFD_CLOEXEC, 3);
 	*pid = c->pid;
-	*pidfd = -1;
 	*step = SPAWN_NONE;
 	return 0;
 }

@@ -29,6 +29,7 @@ struct world {
 	struct spawn_base base;
 	struct procs *procs;
 	struct net *net;
+	struct metrics metrics;
 	struct sandboxd sandboxd;
 	struct envd envd;
 	struct route_table tables[2];
@@ -65,8 +66,12 @@ static void build_net(struct world *w)
 	const struct net_hooks hooks = {.arg = w, .refuse = refuse, .allowed = allowed};
 	w->net = net_new(w->loop, &limits, &hooks);
 	FUZZ_CHECK(w->net);
+	w->sandboxd.net = w->net;
+	w->sandboxd.metrics = &w->metrics;
 	sandboxd_routes(&w->tables[0], &w->sandboxd);
 	envd_routes(&w->tables[1], &w->envd);
+	for (int i = 0; i < 2; i++)
+		w->tables[i].counts = &w->metrics.surface[i];
 }
 
 static void build(struct world *w)
@@ -77,7 +82,8 @@ static void build(struct world *w)
 		.stdin_max = 65536,
 		.replay = 65536,
 		.grace_ms = 200,
-		.retention_ms = 60000};
+		.retention_ms = 60000,
+		.metrics = &w->metrics};
 	w->config = (struct config){.workspace = "/workspace",
 		.user = "root",
 		.token = w->flags & TOKEN ? "token" : NULL,

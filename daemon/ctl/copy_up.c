@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file to the sandbox: in pieces to a hidden file beside its place, by /files/write, which needs no program there; then moved.
+#include "daemon/ctl/copy.h"
+#include "daemon/ctl/progress.h"
+#include "daemon/io.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PIECE ((size_t)4 * 1024 * 1024)
+#define PIECE_MIN ((size_t)256)
+#define NEW_MODE 0644u // of what /files/write makes
+
+struct upload {
+	const char *src;
+	int fd;
+	int signals; // those that would end us: first the half-made copy goes
+	int caught;
+	char *temp;
+	bool made;
+	size_t piece;
+	struct http_client c;
+	struct progress progress;
+	int64_t done;
+};
+
+static char *temp_name(const char *to)
+{
+	char *s;
+	unsigned long long id;
+	const char *slash = strrchr(to, '/');
+	if (getrandom(&id, sizeof id, 0) != (ssize_t)sizeof id)
+		id = (unsigned long long)io_mono_ns();
+	return asprintf(&s, "%.*s" COPY_TEMP "%016llx", slash ? (int)(slash - to) + 1 : 0, to, id) < 0 ? NULL : s;
+}
+
+// True once a signal has come; else the file can be read.
+static bool interrupted(struct upload *u)
+{
+	struct signalfd_siginfo info;
+	struct pollfd p[2] = {{.fd = u->fd, .events = POLLIN}, {.fd = u->signals, .events = POLLIN}};
+	while (poll(p, 2, -1) < 0 && errno == EINTR)
+		;
+	if (p[1].revents && io_read(u->signals, &info, sizeof info) == (ssize_t)sizeof info)
+		u->caught = (int)info.ssi_signo;
+	return u->caught;
+}
+
+// A whole piece, or what is left: bytes, or -1 (caught, or after a message).
+static ssize_t read_piece(struct upload *u, char *p)
+{
+	size_t n = 0;
+	while (n < u->piece) {
+		if (interrupted(u))
+			return -1;
+		ssize_t got = io_read(u->fd, p + n, u->piece - n);
+		if (got < 0) {
+			(void)copy_fails(u->src, (int)-got);
+			return -1;
+		}
+		if (got == 0)
+			break;
+		n += (size_t)got;
+	}
+	return (ssize_t)n;
+}
+
+// N bytes, in pieces as large as the daemon takes.
+static int send_piece(struct upload *u, const char *p, size_t n, struct err *e)
+{
+	do {
+		size_t now = n < u->piece ? n : u->piece;
+		if (remote_append(&u->c, u->temp, p, now, !u->made, e) == 0) {
+			u->made = true;
+			p += now;
+			n -= now;
+			u->done += (int64_t)now;
+			progress_at(&u->progress, u->done);
+		} else if (e->status == 413 && u->piece > PIECE_MIN) {
+			u->piece /= 2;
+		} else {
+			return -1;
+		}
+	} while (n > 0);
+	return 0;
+}
+
+static int send_all(struct upload *u)
+{
+	struct err e;
+	char *p = malloc(PIECE);
+	if (!p)
+		return copy_fails(u->src, ENOMEM);
+	ssize_t n;
+	int status = CTL_OK;
+	do {
+		n = read_piece(u, p);
+		if (n < 0)
+			status = u->caught ? CTL_SIGNAL + u->caught : CTL_FAILED;
+		else if ((n > 0 || !u->made) && send_piece(u, p, (size_t)n, &e) < 0)
+			status = ctl_fail(&e);
+	} while (status == CTL_OK && n > 0);
+	free(p);
+	return status;
+}
+
+static int set_mode(struct upload *u, struct err *e)
+{
+	struct stat st;
+	struct buf line;
+	if (fstat(u->fd, &st) < 0 || !S_ISREG(st.st_mode) || (st.st_mode & 0777) == NEW_MODE)
+		return 0;
+	buf_init(&line, 0);
+	buf_printf(&line, "chmod %03o ", (unsigned)(st.st_mode & 0777));
+	copy_put_path(&line, u->temp);
+	const char *command = buf_cstr(&line);
+	int rc = command ? remote_run(&u->c, command, e) : err_sys(e, -ENOMEM, "chmod");
+	buf_release(&line);
+	return rc;
+}
+
+static int put(struct upload *u, const char *to)
+{
+	struct err e;
+	int status = send_all(u);
+	if (status != CTL_OK)
+		return status;
+	if (set_mode(u, &e) < 0 || remote_move(&u->c, u->temp, to, &e) < 0)
+		return ctl_fail(&e);
+	u->made = false;
+	return CTL_OK;
+}
+
+int copy_up(struct ctl *ctl, int fd, const char *src, const char *to)
+{
+	struct upload u = {.src = src, .fd = fd, .piece = PIECE, .temp = temp_name(to)};
+	struct stat st;
+	struct err e;
+	sigset_t set;
+	if (!u.temp)
+		return copy_fails(src, ENOMEM);
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	u.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	http_client_init(&u.c, &ctl->target);
+	bool known = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+	progress_begin(&u.progress, src, known ? st.st_size : -1, ctl->opt.quiet);
+	int status = put(&u, to);
+	progress_end(&u.progress);
+	if (u.made)
+		(void)remote_remove(&u.c, u.temp, &e);
+	http_client_release(&u.c);
+	io_close(&u.signals);
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
+	free(u.temp);
+	return status;
+}
