@@ -149,7 +149,6 @@ static void tune_memory(void)
 	// Set, so that glibc does not raise it after the first large block: those go back as soon as they are freed.
 	mallopt(M_MMAP_THRESHOLD, 1 << 20);
 	mallopt(M_TRIM_THRESHOLD, 1 << 20);
-	mallopt(M_ARENA_MAX, 1); // the thread of the slices has none of its own
 }
 
 static void raise_limits(struct rlimit *original, int *original_oom)

@@ -2,7 +2,6 @@
 #include "daemon/core/files.h"
 
 #include "daemon/core/files_priv.h"
-#include "daemon/core/thread.h"
 #include "daemon/io.h"
 
 #include <errno.h>
@@ -11,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define FREE_MAX (16 << 20) // bytes that are freed in a millisecond
 
 char *files_path(const char *dir, const char *path)
 {
@@ -45,46 +42,14 @@ int files_readlink(int at, const char *name, char **out)
 	return *out ? 0 : -ENOMEM;
 }
 
-// --- what goes ---
-
-static void *close_it(void *arg)
-{
-	int fd = (int)(intptr_t)arg;
-	thread_be_nice();
-	io_close(&fd);
-	return NULL;
-}
-
-void files_close(int *fd)
-{
-	struct stat st;
-	bool large = *fd >= 0 && fstat(*fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 0 &&
-		     st.st_blocks > FREE_MAX / 512;
-	if (large && thread_start(NULL, close_it, (void *)(intptr_t)*fd) == 0)
-		*fd = -1;
-	io_close(fd);
-}
-
-// Keeps what is at NAME, if that is a file, beyond the loss of its name. -1 if it cannot be kept: then it goes at once.
-static int hold(int at, const char *name)
-{
-	return IO_AGAIN(openat(at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
-}
-
 int files_rename(const char *from, const char *to)
 {
-	int fd = hold(AT_FDCWD, to);
-	int rc = rename(from, to) < 0 ? -errno : 0;
-	files_close(&fd);
-	return rc;
+	return rename(from, to) < 0 ? -errno : 0;
 }
 
 int files_unlink(int at, const char *name)
 {
-	int fd = hold(at, name);
-	int rc = unlinkat(at, name, 0) < 0 ? -errno : 0;
-	files_close(&fd);
-	return rc;
+	return unlinkat(at, name, 0) < 0 ? -errno : 0;
 }
 
 int files_give(int fd, const struct files_owner *owner)

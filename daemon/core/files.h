@@ -24,12 +24,9 @@ struct files_owner {
 char *files_path(const char *dir, const char *path);
 // True for the name of a temporary file that a writer or a move keeps beside its target while it works: watches hide it.
 bool files_temp_name(const char *name);
-// Closes *FD and sets it to -1. If a large file goes with it (it has no name and nobody else has it open) a thread closes it, for to free
-// 1 GiB takes the kernel some 60 ms.
-void files_close(int *fd);
-// rename(2); a large file that was at TO goes as with files_close. 0 or negative errno.
+// rename(2). 0 or negative errno.
 int files_rename(const char *from, const char *to);
-// unlinkat(2) of a file, the same. 0 or negative errno.
+// unlinkat(2) of a file. 0 or negative errno.
 int files_unlink(int at, const char *name);
 // Reads the symlink NAME of the directory AT (AT_FDCWD for a path). *OUT is the caller's. 0 or negative errno.
 int files_readlink(int at, const char *name, char **out);

@@ -485,8 +485,8 @@ void files_writer_free(struct files_writer *w)
 		undo(w);
 	if (w->tmp >= 0)
 		(void)unlinkat(w->dir, w->tmp_name, 0);
-	files_close(&w->tmp);
-	files_close(&w->fd);
+	io_close(&w->tmp);
+	io_close(&w->fd);
 	io_close(&w->dir);
 	buf_release(&w->mem);
 	free(w->copy);

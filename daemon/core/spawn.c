@@ -168,11 +168,15 @@ static int raise_score(const struct spawn_base *b)
 	return rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM ? rc : 0;
 }
 
-// Who may not write its own (not dumpable, and not root) may that of what it has started.
+// Who may not write its own (not dumpable, and not root) may that of what it has started, though not in the very moment in which that
+// takes on its program: it is still hidden then.
 static void give_score(const struct spawn_base *b, pid_t pid)
 {
-	if (b->own_oom != b->oom_score_adj && !b->memory->raised && b->own_proc)
-		(void)put_score(pid, b->oom_score_adj);
+	static const struct timespec moment = {.tv_nsec = 50000};
+	if (b->own_oom == b->oom_score_adj || b->memory->raised || !b->own_proc)
+		return;
+	for (int tries = 0; tries < 20 && put_score(pid, b->oom_score_adj) == -EACCES; tries++)
+		nanosleep(&moment, NULL);
 }
 
 bool spawn_settle(const struct spawn_base *b)

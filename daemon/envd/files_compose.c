@@ -68,7 +68,7 @@ static int copy_some(struct compose *m)
 		return err_http(&m->err, 500, ERR_INTERNAL, "error reading source file: %s", files_text((int)n, text));
 	if (n > 0)
 		return files_put_feed(&m->put, m->piece, (size_t)n, &m->err);
-	files_close(&m->fd);
+	io_close(&m->fd);
 	m->at++;
 	return 0;
 }

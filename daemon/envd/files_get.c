@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GET /files: one file, or pieces of it, as the client takes them, in constant memory. What is compressed on the way is compressed
-// beside the loop, for it takes ten milliseconds and more a MB.
+// GET /files: one file, or pieces of it, as the client takes them, in constant memory.
 #include "daemon/envd/files.h"
 #include "daemon/io.h"
 
@@ -13,17 +12,13 @@
 #include <unistd.h>
 
 #define PIECE ((size_t)128 * 1024)        // bytes of one read
-#define GZIP_PIECE ((size_t)32 * 1024)    // bytes compressed in one go: about half a millisecond
-#define GZIP_AHEAD ((size_t)64 * 1024)    // compressed bytes of one go
+#define GZIP_PIECE ((size_t)32 * 1024)    // bytes compressed in one go: about a millisecond
 #define GZIP_WHOLE ((size_t)2 * 1024)     // compressed bytes that go out with their length
 #define GZIP_TRY ((size_t)64 * 1024)      // bytes of a file that may become so few
 #define GZIP_LARGE ((int64_t)1024 * 1024) // files from this size on are compressed only if that makes them smaller
 enum { SNIFF = 512, BOUNDARY = 60 };
 
 struct download {
-	struct slice_job job; // first: compresses
-	struct slices *slices;
-	struct conn *conn;
 	int fd;
 	int64_t at;                 // the next byte to read
 	int64_t left;               // of the current range, -1 = until the end
@@ -34,21 +29,16 @@ struct download {
 	const char *type;
 	bool coded; // gzip is set up
 	struct files_gzip gzip;
-	bool busy;          // the job runs: what it uses (fd, at, gzip, made, got) is its alone
-	struct buf made;    // compressed by it
-	enum conn_pull got; // what became of its last piece
-	struct buf ready;   // goes out first
+	struct buf ready; // goes out first
 };
 
 static void download_free(struct download *d)
 {
 	if (!d)
 		return;
-	slice_stop(&d->job);
-	files_close(&d->fd);
+	io_close(&d->fd);
 	if (d->coded)
 		files_gzip_release(&d->gzip);
-	buf_release(&d->made);
 	buf_release(&d->ready);
 	free(d->ranges);
 	free(d);
@@ -140,45 +130,12 @@ static enum conn_pull put_coded(struct download *d, struct buf *out)
 	return got == 0 ? CONN_PULL_END : CONN_PULL_MORE;
 }
 
-static bool compress_aside(struct slice_job *job)
-{
-	struct download *d = (struct download *)job;
-	int64_t until = slice_until();
-	do
-		d->got = put_coded(d, &d->made);
-	while (d->got == CONN_PULL_MORE && buf_len(&d->made) < GZIP_AHEAD && io_mono_ns() < until);
-	if (buf_failed(&d->made))
-		d->got = CONN_PULL_ABORT;
-	return d->got == CONN_PULL_MORE && buf_len(&d->made) < GZIP_AHEAD;
-}
-
-// Enough is compressed.
-static void on_step(struct slice_job *job)
-{
-	struct download *d = (struct download *)job;
-	slice_stop(job);
-	d->busy = false;
-	buf_release(&d->ready); // it was empty
-	d->ready = d->made;
-	buf_init(&d->made, 0);
-	conn_wake(d->conn);
-}
-
-static void on_drop(struct slice_job *job)
-{
-	((struct download *)job)->got = CONN_PULL_ABORT; // it is the conn's
-}
-
 static enum conn_pull pull_coded(void *arg, struct buf *out, size_t room)
 {
 	struct download *d = arg;
-	enum conn_pull put = buf_len(&d->ready) > 0 ? put_ready(d, out, room) : CONN_PULL_IDLE;
-	if (!d->busy && d->got == CONN_PULL_MORE && buf_len(&d->ready) == 0) {
-		d->busy = true;
-		slice_start(d->slices, &d->job);
-		slice_aside(&d->job, compress_aside);
-	}
-	return put == CONN_PULL_MORE || d->busy ? put : d->got;
+	if (buf_len(&d->ready) > 0)
+		return put_ready(d, out, room);
+	return put_coded(d, out);
 }
 
 static void on_closed(void *arg)
@@ -193,7 +150,6 @@ static const struct conn_producer coded = {.pull = pull_coded, .closed = on_clos
 
 struct get {
 	struct conn *conn;
-	struct slices *slices;
 	const struct http_head *head;
 	struct files_query query;
 	struct user user;
@@ -249,10 +205,6 @@ static int open_file(struct get *g)
 	g->d = calloc(1, sizeof *g->d);
 	if (!g->d)
 		return err_sys(&g->err, -ENOMEM, "download");
-	g->d->job.step = on_step;
-	g->d->job.drop = on_drop;
-	g->d->slices = g->slices;
-	g->d->conn = g->conn;
 	g->d->fd = -1;
 	int rc = files_open_read(g->path, INT64_MAX, &g->d->fd, &size);
 	if (rc < 0)
@@ -335,7 +287,6 @@ static int answer_coded(struct get *g)
 	buf_printf(
 		&g->lines, "Content-Encoding: gzip\r\nContent-Type: %s\r\n", type ? type : "application/octet-stream");
 	bool whole = got != CONN_PULL_MORE;
-	d->got = got;
 	if (whole)
 		d->left = 0; // all of it is ready
 	int rc = begin(g, 200, whole ? (int64_t)buf_len(&d->ready) : -1, whole ? &plain : &coded);
@@ -460,9 +411,8 @@ static void fail(struct get *g)
 
 void envd_files_get(void *ctx, struct conn *c)
 {
-	const struct envd *envd = ctx;
-	struct get g = {.conn = c, .slices = envd->slices, .head = conn_head(c)};
-	int rc = prepare(&g, envd);
+	struct get g = {.conn = c, .head = conn_head(c)};
+	int rc = prepare(&g, ctx);
 	if (g.negotiated)
 		BUF_LIT(&g.lines, "Vary: Accept-Encoding\r\n");
 	if (rc < 0 || answer(&g) < 0)

@@ -207,11 +207,11 @@ static void move_call(struct rpc *r, const ProtobufCMessage *m)
 struct removal {
 	struct fs_job job; // first
 	struct walk_remove *remove;
-	bool aside;
+	bool gently;
 };
 
-// Beside the loop, which the kernel would hold up.
-static bool remove_aside(struct slice_job *slice)
+// The kernel would hold up the loop.
+static bool remove_gently(struct slice_job *slice)
 {
 	return walk_remove_step(((struct removal *)slice)->remove, slice_until());
 }
@@ -226,9 +226,9 @@ static enum fs_state remove_step(struct fs_job *j, int64_t until)
 {
 	struct removal *m = (struct removal *)j;
 	const char *where = NULL;
-	if (m->remove && !m->aside && walk_remove_is_tree(m->remove)) {
-		m->aside = true;
-		slice_aside(&j->slice, remove_aside);
+	if (m->remove && !m->gently && walk_remove_is_tree(m->remove)) {
+		m->gently = true;
+		slice_gently(&j->slice, remove_gently);
 		return FS_MORE;
 	}
 	if (m->remove && walk_remove_step(m->remove, until))

@@ -122,7 +122,7 @@ struct change {
 	struct work work; // first
 	struct files_move *move;
 	struct walk_remove *remove;
-	bool aside;
+	bool gently;
 };
 
 static void change_free(struct work *w)
@@ -133,8 +133,8 @@ static void change_free(struct work *w)
 	free(c);
 }
 
-// Trees go aside: what the kernel does for each entry would hold up the loop.
-static bool change_aside(struct slice_job *job)
+// Trees go gently: what the kernel does for each entry would hold up the loop.
+static bool change_gently(struct slice_job *job)
 {
 	struct change *c = (struct change *)job;
 	int64_t until = slice_until();
@@ -146,9 +146,9 @@ static enum work_state change_step(struct work *w, int64_t until)
 	struct change *c = (struct change *)w;
 	const char *where = NULL;
 	int rc;
-	if (!c->aside && (c->move || walk_remove_is_tree(c->remove))) {
-		c->aside = true;
-		slice_aside(&w->job, change_aside);
+	if (!c->gently && (c->move || walk_remove_is_tree(c->remove))) {
+		c->gently = true;
+		slice_gently(&w->job, change_gently);
 		return WORK_MORE;
 	}
 	if (c->move) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// POST /workspace/reset: first everything that runs below the daemon is killed and waited for, then every entry of the workspace goes,
-// beside the loop. It goes on without its client; a second request meanwhile shares the result.
+// POST /workspace/reset: first everything that runs below the daemon is killed and waited for, then every entry of the workspace goes, in
+// slices. It goes on without its client; a second request meanwhile shares the result.
 #include "daemon/core/walk.h"
 #include "daemon/core/watch.h"
 #include "daemon/io.h"
@@ -156,7 +156,7 @@ static int make_again(const struct sandboxd *s)
 	return rc;
 }
 
-static bool on_aside(struct slice_job *job)
+static bool on_remove(struct slice_job *job)
 {
 	struct reset *r = (struct reset *)job;
 	return walk_remove_step(r->remove, slice_until());
@@ -177,7 +177,7 @@ static void begin_remove(struct reset *r)
 		return;
 	}
 	slice_start(s->slices, &r->job);
-	slice_aside(&r->job, on_aside);
+	slice_gently(&r->job, on_remove);
 }
 
 // --- ending what runs ---

@@ -49,7 +49,7 @@ awk -F '\t' 'NR == FNR { if ($2 == "*") out[$1] = $3; next } !($1 in out)' "$tmp
 grep '	\*	' "$tmp/known" | grep -Ff "$tmp/list" | awk -F '\t' '{ suites[$3] = suites[$3] " " $1 }
 	END { for (why in suites) print "dist:    unit tests LEFT OUT under qemu, " why ":" suites[why] }' | sort
 # shellcheck disable=SC2016
-xargs -P "$(nproc)" -I{} sh -c 'CK_RUN_SUITE={} timeout -k 5 900 "$qemu" -L "$sysroot" "$unit" </dev/null >"$tmp/{}.log" 2>&1 ||
+xargs -P "$(nproc)" -I{} sh -c 'CK_RUN_SUITE={} timeout -k 5 300 "$qemu" -L "$sysroot" "$unit" </dev/null >"$tmp/{}.log" 2>&1 ||
 	echo "{} $?" >>"$tmp/failed"' <"$tmp/run"
 wrong=0
 while read -r suite; do

@@ -4,11 +4,7 @@
 #include "oom.h"
 #include "suites.h"
 
-#include <limits.h>
-#include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 struct job {
@@ -97,148 +93,40 @@ static void stop_other_and_free(struct slice_job *j)
 	free(job);
 }
 
-struct away {
-	struct slice_job job; // first
-	int left, steps, dropped;
-	pthread_t by; // who has done the last piece
-	int64_t piece_ns;
-};
-
 static bool piece(struct slice_job *j)
 {
-	struct away *a = (struct away *)j;
-	int64_t end = io_mono_ns() + a->piece_ns;
-	while (io_mono_ns() < end)
-		continue;
-	a->by = pthread_self();
-	return --a->left > 0;
+	struct job *job = (struct job *)j;
+	return ++job->steps < job->until;
 }
 
-static void go_or_end(struct slice_job *j)
+static void gently(struct slice_job *j)
 {
-	struct away *a = (struct away *)j;
-	if (a->steps++ == 0)
-		slice_aside(j, piece);
-	else
+	struct job *job = (struct job *)j;
+	if (job->steps >= job->until)
 		slice_stop(j);
+	else
+		slice_gently(j, piece);
 }
 
-static void drop_away(struct slice_job *j)
-{
-	((struct away *)j)->dropped++;
-}
-
-static struct away away_of(int pieces, int64_t piece_ns)
-{
-	return (struct away){.job = {.step = go_or_end, .drop = drop_away},
-		.left = pieces,
-		.by = pthread_self(),
-		.piece_ns = piece_ns};
-}
-
-// Several jobs go aside and come back, each once all is done; then nothing is armed, and it works again.
-START_TEST(job_aside_never_comes_back_or_works_in_the_loop)
+// A gentle job rests between its turns, gets through all the same, and its rest holds nobody else up.
+START_TEST(gentle_job_never_ends_or_holds_others_up)
 {
 	struct ev_loop *loop = ev_loop_new(EVFLAG_AUTO);
 	struct slices *s = slices_on(loop);
-	for (int round = 0; round < 3; round++) {
-		struct away jobs[3] = {away_of(50, 0), away_of(1, 0), away_of(20, 100000)};
-		for (int i = 0; i < 3; i++)
-			slice_start(s, &jobs[i].job);
-		ev_run(loop, 0);
-		for (int i = 0; i < 3; i++) {
-			ck_assert_int_eq(jobs[i].left, 0);
-			ck_assert_int_eq(jobs[i].steps, 2);
-			ck_assert(!pthread_equal(jobs[i].by, pthread_self()));
-			ck_assert_int_eq(jobs[i].dropped, 0);
-		}
-	}
-	slices_free(s);
-	ev_loop_destroy(loop);
-}
-END_TEST
-
-// What is stopped while it is aside is not at work any more, and may be freed and started again.
-START_TEST(stopped_job_is_still_at_work_aside)
-{
-	struct ev_loop *loop = ev_loop_new(EVFLAG_AUTO);
-	struct slices *s = slices_on(loop);
-	for (int round = 0; round < 50; round++) {
-		struct away *a = malloc(sizeof *a), b = away_of(3, 0);
-		ck_assert_ptr_nonnull(a);
-		*a = away_of(round % 2 ? 1 : INT_MAX, 20000 * (round % 5));
-		slice_start(s, &a->job);
-		slice_start(s, &b.job);
-		for (int turn = 0; turn < round % 7; turn++)
-			ev_run(loop, EVRUN_NOWAIT);
-		slice_stop(&a->job);
-		slice_stop(&a->job);
-		memset(a, 0xEE, sizeof *a);
-		free(a);
-		ev_run(loop, 0);
-		ck_assert_int_eq(b.left, 0);
-	}
-	slices_free(s);
-	ev_loop_destroy(loop);
-}
-END_TEST
-
-// The loop goes on meanwhile, with jobs of its own.
-START_TEST(job_aside_holds_up_the_loop)
-{
-	struct ev_loop *loop = ev_loop_new(EVFLAG_AUTO);
-	struct slices *s = slices_on(loop);
-	struct away a = away_of(1, 200000000);
-	struct job b = job_of(count, 5);
-	int64_t start = io_mono_ns();
+	struct job a = job_of(gently, 20), b = job_of(count, 5);
 	slice_start(s, &a.job);
-	ev_run(loop, EVRUN_NOWAIT);
-	slice_start(s, &b.job);
-	while (b.steps < 5)
-		ev_run(loop, EVRUN_NOWAIT);
-	ck_assert_int_lt(io_mono_ns() - start, 200000000);
 	ev_run(loop, 0);
-	ck_assert_int_eq(a.left, 0);
-	slices_free(s);
-	ev_loop_destroy(loop);
-}
-END_TEST
-
-START_TEST(jobs_aside_of_a_freed_scheduler_leak)
-{
-	for (int turns = 0; turns < 4; turns++) {
-		struct ev_loop *loop = ev_loop_new(EVFLAG_AUTO);
-		struct slices *s = slices_on(loop);
-		struct away jobs[3] = {away_of(INT_MAX, 1000), away_of(1, 0), away_of(INT_MAX, 0)};
-		for (int i = 0; i < 3; i++)
-			slice_start(s, &jobs[i].job);
-		for (int turn = 0; turn < turns; turn++)
-			ev_run(loop, EVRUN_NOWAIT);
-		slices_free(s);
-		for (int i = 0; i < 3; i++)
-			ck_assert_int_eq(jobs[i].dropped + (jobs[i].steps == 2), 1);
-		ev_run(loop, 0);
-		ev_loop_destroy(loop);
-	}
-}
-END_TEST
-
-// No thread to be had: the work is done all the same, by the loop.
-START_TEST(job_aside_is_lost_without_a_thread)
-{
-	struct ev_loop *loop = ev_loop_new(EVFLAG_AUTO);
-	struct slices *s = slices_on(loop);
-	struct away a = away_of(20, 0), b = away_of(INT_MAX, 0);
-	struct rlimit none = {0, 0};
-	ck_assert_int_eq(setrlimit(RLIMIT_AS, &none), 0);
+	ck_assert_int_eq(a.steps, 20);
+	a.until = 1000 * 1000 * 1000;
 	slice_start(s, &a.job);
+	for (int turn = 0; turn < 4; turn++)
+		ev_run(loop, EVRUN_NOWAIT); // it rests now
 	slice_start(s, &b.job);
-	for (int turn = 0; turn < 4 || a.steps < 2; turn++)
+	for (int turn = 0; turn < 2; turn++)
 		ev_run(loop, EVRUN_NOWAIT);
-	slice_stop(&b.job);
-	ck_assert_int_eq(a.left, 0);
-	ck_assert(pthread_equal(a.by, pthread_self()));
-	ev_run(loop, 0);
+	ck_assert_int_eq(b.steps, 5);
+	slice_stop(&a.job);
+	ev_run(loop, 0); // returns: no rest is left armed
 	slices_free(s);
 	ev_loop_destroy(loop);
 }
@@ -352,16 +240,10 @@ Suite *slice_suite(void)
 	suite_add_tcase(s, t);
 	tcase_add_test(t, idle_scheduler_keeps_the_loop_alive);
 	tcase_add_test(t, one_job_starves_another);
+	tcase_add_test(t, gentle_job_never_ends_or_holds_others_up);
 	tcase_add_test(t, step_frees_its_own_job_and_others);
 	tcase_add_test(t, jobs_of_a_freed_scheduler_leak);
 	tcase_add_test(t, sockets_and_jobs_starve_each_other);
 	tcase_add_test(t, out_of_memory);
-	t = tcase_create("aside");
-	suite_add_tcase(s, t);
-	tcase_add_test(t, job_aside_never_comes_back_or_works_in_the_loop);
-	tcase_add_test(t, stopped_job_is_still_at_work_aside);
-	tcase_add_test(t, job_aside_holds_up_the_loop);
-	tcase_add_test(t, jobs_aside_of_a_freed_scheduler_leak);
-	tcase_add_test(t, job_aside_is_lost_without_a_thread);
 	return s;
 }
