@@ -121,24 +121,25 @@ static void put_commands(struct buf *out, const struct sandboxd *s, const struct
 	const struct metrics *m = s->metrics;
 	family(out, METRICS_STARTED);
 	for (int k = 0; k < METRICS_KINDS; k++)
-		sample(out, METRICS_STARTED, "kind", metrics_kind(k), m->started[k]);
+		sample(out, METRICS_STARTED, "kind", metrics_kind((enum metrics_kind)k), m->started[k]);
 	family(out, METRICS_FAILED);
 	for (int i = SPAWN_PREPARE; i < METRICS_STEPS; i++)
 		sample(out, METRICS_FAILED, "step", proc_step_name(i), m->failed[i]);
 	family(out, METRICS_ENDED);
 	for (int k = 0; k < METRICS_KINDS; k++) {
 		for (int e = 0; e < METRICS_ENDS; e++)
-			sample2(out, METRICS_ENDED, labels, (const char *[]){metrics_kind(k), metrics_end(e)},
+			sample2(out, METRICS_ENDED, labels,
+				(const char *[]){metrics_kind((enum metrics_kind)k), metrics_end((enum metrics_end)e)},
 				m->ended[k][e]);
 	}
 	family(out, METRICS_RUNNING);
 	for (int k = 0; k < METRICS_KINDS; k++)
-		sample(out, METRICS_RUNNING, "kind", metrics_kind(k), l->running[k]);
+		sample(out, METRICS_RUNNING, "kind", metrics_kind((enum metrics_kind)k), l->running[k]);
 	plain(out, METRICS_KEPT, procs_ended(s->procs));
 	plain(out, METRICS_COMMANDS_MAX, s->config->max_procs);
 	family(out, METRICS_COMMAND_BYTES);
 	for (int i = 0; i < METRICS_CHANNELS; i++)
-		sample(out, METRICS_COMMAND_BYTES, "channel", metrics_channel(i), m->bytes[i]);
+		sample(out, METRICS_COMMAND_BYTES, "channel", metrics_channel((enum metrics_channel)i), m->bytes[i]);
 	histogram(out, METRICS_SPAWN, &m->spawn);
 	plain(out, METRICS_READERS, l->readers);
 	plain(out, METRICS_CUT, m->readers_cut);

@@ -19,7 +19,7 @@ static bool ends_with(const char *s, const char *end)
 START_TEST(name_breaks_the_rules)
 {
 	for (int i = 0; i < METRICS_COUNT; i++) {
-		const struct metrics_info *m = metrics_info(i);
+		const struct metrics_info *m = metrics_info((enum metrics_family)i);
 		bool counter = strcmp(m->type, "counter") == 0;
 		ck_assert_msg(strncmp(m->name, "celld_", 6) == 0, "%s", m->name);
 		for (const char *p = m->name; *p; p++)
@@ -29,7 +29,7 @@ START_TEST(name_breaks_the_rules)
 		ck_assert_msg(!strstr(m->name, "_ms") && !strstr(m->name, "_kb"), "%s", m->name);
 		ck_assert_msg(ends_with(m->help, ".") && !strpbrk(m->help, "\n\\"), "%s", m->name);
 		for (int j = 0; j < i; j++)
-			ck_assert_str_ne(m->name, metrics_info(j)->name);
+			ck_assert_str_ne(m->name, metrics_info((enum metrics_family)j)->name);
 	}
 }
 END_TEST
