@@ -19,7 +19,7 @@ fail() {
 # Backwards, so that the directories have another order, too.
 other=$tmp/quite/another-place
 mkdir -p "$other"
-find Makefile LICENSE .ci daemon proto tests -type f | sort -r | tar -cf - -T - | tar -xf - -C "$other"
+find . \( -name .git -o -path './build*' \) -prune -o -type f -print | sort -r | tar -cf - -T - | tar -xf - -C "$other"
 (
 	umask 077
 	cd "$other"

@@ -256,9 +256,11 @@ def main(words):
         try:
             if emulated:
                 without = left_out(box)
+                for why in sorted(set(without.values())):
+                    names = " ".join(part.__name__ for part in JOB if without.get(part) == why)
+                    print(f"dist:    main job LEFT OUT under qemu's user mode, {why}: {names}")
             for part in JOB:
                 if part in without:
-                    print(f"dist:    {part.__name__}: LEFT OUT under qemu's user mode, {without[part]}")
                     continue
                 try:
                     part(box)
@@ -272,7 +274,7 @@ def main(words):
                     box.process.wait(10)
                 except subprocess.TimeoutExpired:
                     box.process.kill()
-    print(f"dist:    main job: {len(JOB) - len(without)} parts done, {len(without)} left out, {wrong} wrong")
+    print(f"dist:    main job: {len(JOB) - len(without) - wrong} parts done, {len(without)} left out, {wrong} wrong")
     return 1 if wrong else 0
 
 

@@ -144,6 +144,9 @@ def describe(package, parts, spdxid):
     if short not in LICENCES:
         sys.exit(f"sbom: {name} is linked in, and its licence is not known here")
     quoted = urllib.parse.quote(version, safe="")
+    origin = f"Debian's source package {source} {source_version}"
+    if arch == "source" and "-" not in version:
+        origin = f"upstream's {source} {version} as Debian has it, WITHOUT Debian's patches"
     return {
         "SPDXID": spdxid,
         "name": NAMES.get(short, short),
@@ -154,7 +157,7 @@ def describe(package, parts, spdxid):
         "licenseConcluded": LICENCES[short],
         "licenseDeclared": LICENCES[short],
         "copyrightText": "NOASSERTION",
-        "sourceInfo": f"{', '.join(sorted(parts))} of {name}:{arch}, from Debian's source package {source} {source_version}",
+        "sourceInfo": f"{', '.join(sorted(parts))} of {name}:{arch}, from {origin}",
         "primaryPackagePurpose": "LIBRARY",
         "externalRefs": [
             {
