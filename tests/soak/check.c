@@ -14,7 +14,8 @@
 #define RSS_MORE_KIB 4096 // the daemon gives freed memory back within a second or two
 #define PIDS_MAX 8192
 #define STEP_US 250000
-#define STEADY 12 // looks without a change: longer than ended commands are kept
+#define OWN_WATCHES 3 // celld's, once users were asked for often enough: passwd, group and their directory
+#define STEADY 12     // looks without a change: longer than ended commands are kept
 
 // --- one process ---
 
@@ -170,7 +171,7 @@ static void rows_of(struct row rows[ROWS], const struct holding *b, const struct
 		{"init: memory (RSS)", "KiB", b->init_rss, a->init_rss, RSS_MORE_KIB, b->sanitized},
 		{"processes in the sandbox", "", b->processes, a->processes, 0, false},
 		{"zombies", "", 0, a->zombies, 0, false},
-		{"inotify watches", "", b->watches, a->watches, 0, false},
+		{"inotify watches", "", b->watches, a->watches, OWN_WATCHES, false},
 		{"temporary files (.celld-*)", "", 0, a->temps, 0, b->killed},
 	};
 	memcpy(rows, all, sizeof all);
