@@ -119,7 +119,7 @@ esac
 
 for part in $parts; do
 	out=$tmp/part-$(echo "$part" | tr / -)
-	[ ! -e "$out" ] || grep -v " passed, " "$out"
+	[ ! -e "$out" ] || grep -v " passed, " "$out" | cut -c 1-600
 	counts=$(sed -n "s,^$part: \([0-9]*\) passed\, \([0-9]*\) failed\$,\1 \2,p" "$out" 2>/dev/null)
 	case $counts in
 	'' | '0 0')

@@ -28,7 +28,9 @@ for prefix in /usr/local /usr /opt/celld; do
 644 $p/lib/systemd/system/celld-envd.socket
 644 $p/lib/systemd/system/celld.service
 644 $p/lib/systemd/system/celld.socket
-644 $p/share/man/man8/celld.8"
+644 $p/share/bash-completion/completions/celld
+644 $p/share/man/man8/celld.8
+644 $p/share/zsh/site-functions/_celld"
 	[ "$got" = "$want" ] || fail "PREFIX=$prefix installs
 $got"
 	grep -qx "ExecStart=$prefix/bin/celld --init" "$dir/$root/$p/lib/systemd/system/celld.service" ||
@@ -36,7 +38,11 @@ $got"
 done
 "$dir/x-usr/usr/bin/celld" --version | grep -q '^celld [0-9]' || fail "the installed binary does not run"
 "$dir/x-usr/usr/bin/celld" --help >"$dir/help"
-echo "systemd: make install puts 5 files below PREFIX, and nothing else"
+bash -c '. "$1" && complete -p celld' - "$dir/x-usr/usr/share/bash-completion/completions/celld" >/dev/null ||
+	fail "bash does not take the completion"
+head -n 1 "$dir/x-usr/usr/share/zsh/site-functions/_celld" | grep -qx '#compdef celld' ||
+	fail "zsh would not find the completion"
+echo "systemd: make install puts 7 files below PREFIX, and nothing else"
 
 # --- what the units say of celld ---
 words=$(sed -n 's/^ExecStart=[^ ]*//p; s/^Environment=\([A-Z_]*\)=.*/\1/p' systemd/celld.service; grep -ho 'CELLD_[A-Z_]*[A-Z]' systemd/*)

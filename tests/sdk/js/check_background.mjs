@@ -87,7 +87,7 @@ check('background.nobody_there', async (s) => {
 check('background.many', async (s, own) => {
   const cwd = await own.dir(s)
   const numbers = [...Array(60).keys()]
-  const script = (i) => `while [ ! -e go ]; do sleep 0.1; done; echo ${i}`
+  const script = (i) => `while [ ! -e go ]; do sleep 1; done; echo ${i}`
   const handles = await Promise.all(numbers.map((i) => s.commands.run(script(i), { background: true, cwd })))
   eq(new Set(handles.map(({ pid }) => pid)).size, 60)
   await s.files.write(`${cwd}/go`, '')

@@ -101,7 +101,7 @@ async def nobody_there(s):
 @check()
 async def many_in_the_background(s):
     path = await fresh_dir(s)
-    script = 'while [ ! -e go ]; do sleep 0.1; done; echo {}'
+    script = 'while [ ! -e go ]; do sleep 1; done; echo {}'
     starts = [lambda i=i: s.commands.run(script.format(i), background=True, cwd=path) for i in range(25)]
     handles = await parallel(*starts)
     eq(len({handle.pid for handle in handles}), 25)
