@@ -50,7 +50,7 @@ static void on_turn(struct ev_loop *loop, struct ev_check *w, int revents)
 	struct slices *s = w->data;
 	if (s->resting)
 		return;
-	int64_t end = io_mono_ns() + SLICE_TURN_NS - SLICE_STEP_NS;
+	int64_t end = io_mono_ns() + (all_gentle(s) ? SLICE_GENTLE_TURN_NS : SLICE_TURN_NS) - SLICE_STEP_NS;
 	while (s->jobs) {
 		struct slice_job *job = s->jobs;
 		// To the back before its step, for that may free it.

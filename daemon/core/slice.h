@@ -11,7 +11,10 @@
 #include <stdint.h>
 
 #define SLICE_TURN_NS INT64_C(1000000)
-#define SLICE_REST_S 0.001
+// A rest is one sleep of the loop, which is a millisecond at the least; a timer of a whole one takes two. With these two a removal of
+// 50 000 files takes x0.7-0.9 of nftw's time and /health waits 2 ms meanwhile at the worst; without rests 7 ms, with rests of two x2.
+#define SLICE_GENTLE_TURN_NS INT64_C(1500000)
+#define SLICE_REST_S 0.0003
 #define SLICE_STEP_NS INT64_C(500000) // what one step should take at most
 
 struct slices;
@@ -34,8 +37,9 @@ void slices_free(struct slices *s);
 void slice_start(struct slices *s, struct slice_job *job);
 // Stops it; it may be started again. Does nothing if it does not run.
 void slice_stop(struct slice_job *job);
-// FN is called in the place of the running JOB's step until it returns false, and there are rests of SLICE_REST_S between turns unless another
-// job runs: for work whose after-effects the kernel must keep up with, or it does them in one go that holds everybody up (freeing inodes).
+// FN is called in the place of the running JOB's step until it returns false. Unless another job runs, turns are a little longer then, with
+// rests of a millisecond between them: for work whose after-effects the kernel must keep up with, or it does them in one go that holds
+// everybody up (freeing inodes).
 void slice_gently(struct slice_job *job, bool (*fn)(struct slice_job *job));
 // When a step that begins now should return (io_mono_ns).
 int64_t slice_until(void);
