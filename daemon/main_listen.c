@@ -5,6 +5,7 @@
 #include "daemon/net/listener.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -89,6 +90,9 @@ static int check_given(const struct config *c, const struct notify *given)
 	for (size_t i = 0; i < given->given; i++) {
 		notify_name(given, i, name, sizeof name);
 		snprintf(spec, sizeof spec, "fd:%zu", i + NOTIFY_FIRST);
+		// Before the first socket of ours could get the number of one that is not there.
+		if (fcntl((int)i + NOTIFY_FIRST, F_GETFD) < 0)
+			return fails(spec, -errno);
 		if (strcmp(name, SURFACE_A) == 0 || strcmp(name, SURFACE_B) == 0 || is_named(c, spec))
 			continue;
 		log_plain("celld: LISTEN_FDNAMES: \"%s\" (%s) is neither " SURFACE_A " nor " SURFACE_B, name, spec);

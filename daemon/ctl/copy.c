@@ -2,7 +2,6 @@
 #include "daemon/ctl/copy.h"
 #include "daemon/ctl/shell.h"
 #include "daemon/io.h"
-#include "proto/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -208,8 +207,6 @@ static int down(struct ctl *ctl, const char *src, const char *dst)
 		(void)copy_fails(src, ENOENT);
 	else if (tree && !ctl->opt.recursive)
 		ctl_say("%s: is a directory (-r takes it)", src);
-	else if (!text_utf8_valid(src, strlen(src)))
-		ctl_say("%s: a path that is not UTF-8 cannot be read", src);
 	else
 		to = local_target(src, dst, tree);
 	if (to)

@@ -43,6 +43,7 @@ static int receive(struct ctl *ctl, const struct remote_entry *src, int fd, cons
 		.in = -1,
 		.out = fd,
 		.err = STDERR_FILENO,
+		.safe_err = true,
 		.moved = moved,
 		.arg = &progress,
 	};

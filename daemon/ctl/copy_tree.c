@@ -5,19 +5,34 @@
 #include "daemon/io.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/landlock.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define MISSING 127
 #define NEEDS_TAR "command -v tar >/dev/null 2>&1 || { echo 'tar is not in the sandbox' >&2; exit 127; }; "
 
+// What changes a tree, by the version of Landlock that the headers may be too old for.
+#define MAKES_DEVICES (LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_BLOCK)
+#define CHANGES_FIRST                                                                                      \
+	(LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE |  \
+		LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK | \
+		LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_SYM | MAKES_DEVICES)
+#define CHANGES_REFER (1ULL << 13)    // 2
+#define CHANGES_TRUNCATE (1ULL << 14) // 3
+
 struct tree {
 	struct progress progress;
 	bool up;
-	int fd; // ours of the local tar's pipe
+	int fd;   // ours of the local tar's pipe
+	int into; // where the local tar writes, or -1
 	pid_t pid;
 };
 
@@ -25,6 +40,25 @@ static void moved(void *arg, uint64_t in, uint64_t out)
 {
 	struct tree *t = arg;
 	progress_at(&t->progress, (int64_t)(t->up ? in : out));
+}
+
+// What the tar here makes is below DIR and no device, also where a link that was copied before leads elsewhere. Without
+// Landlock, or with its first version, which knows no hard links between directories, that is left to tar.
+static void fence(int dir)
+{
+	(void)prctl(PR_CAPBSET_DROP, CAP_MKNOD); // refused to those who could not make devices anyway
+	long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+	const struct landlock_ruleset_attr all = {
+		.handled_access_fs = CHANGES_FIRST | CHANGES_REFER | (version >= 3 ? CHANGES_TRUNCATE : 0)};
+	const struct landlock_path_beneath_attr rule = {
+		.allowed_access = all.handled_access_fs & ~(uint64_t)MAKES_DEVICES, .parent_fd = dir};
+	if (version < 2)
+		return;
+	int set = (int)syscall(SYS_landlock_create_ruleset, &all, sizeof all, 0);
+	if (set >= 0 && syscall(SYS_landlock_add_rule, set, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) == 0 &&
+		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
+		(void)syscall(SYS_landlock_restrict_self, set, 0);
+	io_close(&set);
 }
 
 // The tar here, with its input (or output) at the pipe. 0 or a positive errno.
@@ -38,6 +72,8 @@ static int start(struct tree *t, const char *const *argv)
 	t->fd = t->up ? fds[0] : fds[1];
 	t->pid = fork();
 	if (t->pid == 0) {
+		if (t->into >= 0)
+			fence(t->into);
 		if (IO_AGAIN(dup2(theirs, t->up ? STDOUT_FILENO : STDIN_FILENO)) >= 0)
 			execvp(argv[0], (char *const *)argv);
 		_exit(MISSING);
@@ -75,6 +111,7 @@ static int run(struct ctl *ctl, struct tree *t, const char *command, const char 
 		.in = t->up ? t->fd : -1,
 		.out = t->up ? STDERR_FILENO : t->fd,
 		.err = STDERR_FILENO,
+		.safe_err = true,
 		.moved = moved,
 		.arg = t,
 	};
@@ -92,10 +129,10 @@ static int run(struct ctl *ctl, struct tree *t, const char *command, const char 
 	return here > 0 || (here < 0 && status == CTL_OK) ? CTL_FAILED : status;
 }
 
-// Starts ARGV here and LINE there. LINE is released.
-static int both(struct ctl *ctl, bool up, const char *const *argv, struct buf *line, const char *name)
+// Starts ARGV here, which writes below INTO unless that is -1, and LINE there. LINE is released.
+static int both(struct ctl *ctl, int into, const char *const *argv, struct buf *line, const char *name)
 {
-	struct tree t = {.up = up, .fd = -1};
+	struct tree t = {.up = into < 0, .fd = -1, .into = into};
 	const char *command = buf_cstr(line);
 	int sys = command ? start(&t, argv) : ENOMEM;
 	int status = sys ? copy_fails(name, sys) : run(ctl, &t, command, name);
@@ -113,10 +150,10 @@ int copy_tree_up(struct ctl *ctl, const char *src, const char *to)
 	buf_str(&line, " && exec tar -C ");
 	copy_put_path(&line, to);
 	buf_str(&line, " -xof -");
-	return both(ctl, true, argv, &line, src);
+	return both(ctl, -1, argv, &line, src);
 }
 
-// What a sandbox sends must not make more of itself here than files: no owners, no set-user-ID.
+// What a sandbox sends must not make more of itself here than files below TO: no owners, no set-user-ID, no devices.
 int copy_tree_down(struct ctl *ctl, const char *src, const char *to)
 {
 	struct buf line;
@@ -124,9 +161,14 @@ int copy_tree_down(struct ctl *ctl, const char *src, const char *to)
 	struct stat st;
 	if (mkdir(to, 0777) < 0 && (errno != EEXIST || stat(to, &st) < 0 || !S_ISDIR(st.st_mode)))
 		return copy_fails(to, errno);
+	int into = IO_AGAIN(open(to, O_PATH | O_DIRECTORY | O_CLOEXEC));
+	if (into < 0)
+		return copy_fails(to, errno);
 	buf_init(&line, 0);
 	buf_str(&line, NEEDS_TAR "exec tar -C ");
 	copy_put_path(&line, src);
 	buf_str(&line, " -cf - .");
-	return both(ctl, false, argv, &line, src);
+	int status = both(ctl, into, argv, &line, src);
+	io_close(&into);
+	return status;
 }

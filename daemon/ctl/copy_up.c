@@ -18,6 +18,8 @@
 #define PIECE ((size_t)4 * 1024 * 1024)
 #define PIECE_MIN ((size_t)256)
 #define NEW_MODE 0644u // of what /files/write makes
+#define PRIVATE_MODE 0600u
+#define REMOVE_MS 3000
 
 struct upload {
 	const char *src;
@@ -25,6 +27,7 @@ struct upload {
 	int signals; // those that would end us: first the half-made copy goes
 	int caught;
 	char *temp;
+	bool asked; // for the first piece: it may be there
 	bool made;
 	size_t piece;
 	struct http_client c;
@@ -54,6 +57,16 @@ static bool interrupted(struct upload *u)
 	return u->caught;
 }
 
+// The status of what has failed because of E, or of a signal that nobody would wait for any longer.
+static int give_up(struct upload *u, const struct err *e)
+{
+	struct signalfd_siginfo info;
+	if (io_read(u->signals, &info, sizeof info) != (ssize_t)sizeof info)
+		return ctl_fail(e);
+	u->caught = (int)info.ssi_signo;
+	return CTL_SIGNAL + u->caught;
+}
+
 // A whole piece, or what is left: bytes, or -1 (caught, or after a message).
 static ssize_t read_piece(struct upload *u, char *p)
 {
@@ -78,6 +91,7 @@ static int send_piece(struct upload *u, const char *p, size_t n, struct err *e)
 {
 	do {
 		size_t now = n < u->piece ? n : u->piece;
+		u->asked = true;
 		if (remote_append(&u->c, u->temp, p, now, !u->made, e) == 0) {
 			u->made = true;
 			p += now;
@@ -106,20 +120,24 @@ static int send_all(struct upload *u)
 		if (n < 0)
 			status = u->caught ? CTL_SIGNAL + u->caught : CTL_FAILED;
 		else if ((n > 0 || !u->made) && send_piece(u, p, (size_t)n, &e) < 0)
-			status = ctl_fail(&e);
+			status = give_up(u, &e);
 	} while (status == CTL_OK && n > 0);
 	free(p);
 	return status;
 }
 
-static int set_mode(struct upload *u, struct err *e)
+// The permission bits that the copy gets.
+static unsigned mode_of(const struct upload *u)
 {
 	struct stat st;
+	return fstat(u->fd, &st) == 0 && S_ISREG(st.st_mode) ? st.st_mode & 0777 : NEW_MODE;
+}
+
+static int set_mode(struct upload *u, unsigned mode, struct err *e)
+{
 	struct buf line;
-	if (fstat(u->fd, &st) < 0 || !S_ISREG(st.st_mode) || (st.st_mode & 0777) == NEW_MODE)
-		return 0;
 	buf_init(&line, 0);
-	buf_printf(&line, "chmod %03o ", (unsigned)(st.st_mode & 0777));
+	buf_printf(&line, "chmod %03o ", mode);
 	copy_put_path(&line, u->temp);
 	const char *command = buf_cstr(&line);
 	int rc = command ? remote_run(&u->c, command, e) : err_sys(e, -ENOMEM, "chmod");
@@ -130,12 +148,16 @@ static int set_mode(struct upload *u, struct err *e)
 static int put(struct upload *u, const char *to)
 {
 	struct err e;
+	unsigned mode = mode_of(u);
+	// What not everybody may read here is not for everybody there, not even while it comes.
+	if ((mode & NEW_MODE) != NEW_MODE && (send_piece(u, "", 0, &e) < 0 || set_mode(u, PRIVATE_MODE, &e) < 0))
+		return give_up(u, &e);
 	int status = send_all(u);
 	if (status != CTL_OK)
 		return status;
-	if (set_mode(u, &e) < 0 || remote_move(&u->c, u->temp, to, &e) < 0)
-		return ctl_fail(&e);
-	u->made = false;
+	if ((mode != NEW_MODE && set_mode(u, mode, &e) < 0) || remote_move(&u->c, u->temp, to, &e) < 0)
+		return give_up(u, &e);
+	u->asked = false;
 	return CTL_OK;
 }
 
@@ -148,17 +170,20 @@ int copy_up(struct ctl *ctl, int fd, const char *src, const char *to)
 	if (!u.temp)
 		return copy_fails(src, ENOMEM);
 	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
+	ctl_add_signal(&set, SIGINT);
+	ctl_add_signal(&set, SIGTERM);
+	ctl_add_signal(&set, SIGHUP);
+	ctl_add_signal(&set, SIGQUIT);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	u.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	http_client_init(&u.c, &ctl->target);
+	u.c.stop_fd = u.signals;
 	bool known = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
 	progress_begin(&u.progress, src, known ? st.st_size : -1, ctl->opt.quiet);
 	int status = put(&u, to);
 	progress_end(&u.progress);
-	if (u.made)
+	u.c.limit_ms = REMOVE_MS;
+	if (u.asked)
 		(void)remote_remove(&u.c, u.temp, &e);
 	http_client_release(&u.c);
 	io_close(&u.signals);

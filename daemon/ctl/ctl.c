@@ -86,6 +86,13 @@ void ctl_put_shown(struct buf *out, const char *s, size_t n)
 	}
 }
 
+void ctl_add_signal(sigset_t *set, int sig)
+{
+	struct sigaction now;
+	if (sigaction(sig, NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+		sigaddset(set, sig);
+}
+
 bool ctl_period(const char *s, double *seconds)
 {
 	static const struct {

@@ -11,6 +11,7 @@
 #include "proto/buf.h"
 #include "proto/err.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -50,6 +51,8 @@ json_t *ctl_call(const struct ctl *ctl, const char *method, const char *path, co
 	struct err *e);
 // Bytes for a table on a terminal or in a pipe: what moves a cursor is a '?'.
 void ctl_put_shown(struct buf *out, const char *s, size_t n);
+// Adds SIG to those that we take ourselves, unless the caller ignores it (nohup): then it stays ignored.
+void ctl_add_signal(sigset_t *set, int sig);
 // A period: "5", "5s", "1.5s", "500ms", "2m", "1h"; in seconds. False if it is none.
 bool ctl_period(const char *s, double *seconds);
 

@@ -31,9 +31,11 @@ static bool all_text(const struct ctl *ctl)
 	for (int i = 0; i < ctl->count; i++)
 		if (!is_text(ctl, "word", ctl->words[i]))
 			return false;
-	for (size_t i = 0; i < ctl->opt.env_count; i++)
-		if (!is_text(ctl, "--env", ctl->opt.env[i]))
+	for (size_t i = 0; i < ctl->opt.env_count; i++) {
+		const char *item = ctl->opt.env[i], *ours = strchr(item, '=') ? NULL : getenv(item);
+		if (!is_text(ctl, "--env", item) || (ours && !is_text(ctl, "--env", ours)))
 			return false;
+	}
 	return (!ctl->opt.workdir || is_text(ctl, "--workdir", ctl->opt.workdir)) &&
 	       (!ctl->opt.session || is_text(ctl, "--session", ctl->opt.session));
 }
@@ -79,7 +81,7 @@ static void put_env(const struct ctl *ctl, struct jsonw *w)
 			put_variable(w, item, strcspn(item, "="), value);
 	}
 	const char *own = getenv("TERM");
-	if (ctl->opt.tty && !term && own && *own)
+	if (ctl->opt.tty && !term && own && *own && text_utf8_valid(own, strlen(own)))
 		jsonw_kstr(w, "TERM", own);
 	jsonw_obj_end(w);
 }

@@ -13,6 +13,11 @@
 #define READ_MAX ((size_t)64 * 1024)
 #define POLL_MAX_MS 60000
 #define BODY_MAX ((size_t)1024 * 1024 * 1024)
+// Of an answer that is an error.
+#define ERROR_MAX ((size_t)1024 * 1024)
+#define INTERIM_MAX 32
+// What a call gets to end in once nobody wants it any more.
+#define STOP_NS 1000000000ll
 
 static const char lost_reason[] = "connection";
 
@@ -35,7 +40,7 @@ static int out_of_memory(struct err *e)
 
 void http_client_init(struct http_client *c, const struct target *target)
 {
-	*c = (struct http_client){.target = target, .fd = -1, .limit_ms = HTTP_CLIENT_LIMIT_MS};
+	*c = (struct http_client){.target = target, .fd = -1, .stop_fd = -1, .limit_ms = HTTP_CLIENT_LIMIT_MS};
 	buf_init(&c->body, BODY_MAX);
 }
 
@@ -71,14 +76,17 @@ static void tune(int fd)
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
 }
 
-static int wait_fd(const struct http_client *c, short events, int64_t end, struct err *e)
+static int wait_fd(struct http_client *c, short events, int64_t end, struct err *e)
 {
-	struct pollfd p = {.fd = c->fd, .events = events};
+	struct pollfd p[2] = {{.fd = c->fd, .events = events}, {.fd = c->stop_fd, .events = POLLIN}};
 	for (;;) {
-		int64_t ms = (end - io_mono_ns() + 999999) / 1000000;
-		int n = poll(&p, 1, ms < 0 ? 0 : ms > POLL_MAX_MS ? POLL_MAX_MS : (int)ms);
-		if (n > 0)
+		int64_t by = c->stop_by && c->stop_by < end ? c->stop_by : end;
+		int64_t ms = (by - io_mono_ns() + 999999) / 1000000;
+		int n = poll(p, c->stop_by ? 1 : 2, ms < 0 ? 0 : ms > POLL_MAX_MS ? POLL_MAX_MS : (int)ms);
+		if (n > 0 && p[0].revents)
 			return 0;
+		if (n > 0)
+			c->stop_by = io_mono_ns() + STOP_NS;
 		if (n == 0 && ms <= 0)
 			return lost(c, e, strerror(ETIMEDOUT));
 		if (n < 0 && errno != EINTR)
@@ -140,8 +148,10 @@ int http_client_begin(
 {
 	if (json && buf_failed(json))
 		return out_of_memory(e);
+	c->stop_by = 0;
 	if (ensure(c, e) < 0)
 		return -1;
+	c->interim = 0;
 	buf_reset(&c->body);
 	http_put_request(&c->out, method, path);
 	http_put_header(&c->out, "Host", c->target->host);
@@ -212,17 +222,44 @@ static enum http_client_event ended(struct http_client *c)
 	return HTTP_CLIENT_END;
 }
 
+// A proxy's "wait" or "this will follow" is not the answer yet. (Nobody asked to switch protocols: that one is.)
+static bool is_interim(struct http_client *c, enum http_event *ev)
+{
+	int status = *ev == HTTP_HEAD || *ev == HTTP_END ? http_client_status(c) : 0;
+	if (status / 100 != 1 || status == 101)
+		return false;
+	if (*ev == HTTP_END)
+		http_next(c->http);
+	if (++c->interim > INTERIM_MAX)
+		*ev = HTTP_ERROR;
+	return *ev != HTTP_ERROR;
+}
+
+static enum http_event feed(struct http_client *c)
+{
+	enum http_event ev;
+	do {
+		size_t used = 0;
+		struct http_span body = {0};
+		ev = http_feed(c->http, (const char *)buf_data(&c->in), buf_len(&c->in), &used, &body);
+		if (ev == HTTP_BODY)
+			buf_append(&c->body, body.p, body.n);
+		buf_consume(&c->in, used);
+	} while (is_interim(c, &ev));
+	return ev;
+}
+
 // What is parsed of c->in; WAIT if that is not enough for an event.
 static enum http_client_event parse(struct http_client *c, struct err *e)
 {
-	size_t used = 0;
-	struct http_span body = {0};
-	enum http_event ev = http_feed(c->http, (const char *)buf_data(&c->in), buf_len(&c->in), &used, &body);
-	if (ev == HTTP_BODY)
-		buf_append(&c->body, body.p, body.n);
-	buf_consume(&c->in, used);
+	enum http_event ev = feed(c);
 	if (buf_failed(&c->body)) {
-		out_of_memory(e);
+		err_sys(e, buf_failed(&c->body), "answer");
+		return HTTP_CLIENT_FAILED;
+	}
+	if (ev == HTTP_BODY && buf_len(&c->body) > ERROR_MAX && http_client_status(c) != 200) {
+		int status = http_client_status(c);
+		err_http(e, status, ERR_UNKNOWN, "HTTP %d %s", status, err_phrase(status));
 		return HTTP_CLIENT_FAILED;
 	}
 	switch (ev) {
@@ -257,21 +294,26 @@ enum http_client_event http_client_step(struct http_client *c, struct err *e)
 	}
 }
 
-int http_client_wait(const struct http_client *c, int64_t end, struct err *e)
+int http_client_wait(struct http_client *c, int64_t end, struct err *e)
 {
 	return wait_fd(c, http_client_interest(c), end, e);
+}
+
+enum err_code http_client_code(const char *word)
+{
+	enum err_code code = word ? err_from_word(word, strlen(word)) : ERR_UNKNOWN;
+	return code == ERR_NONE ? ERR_UNKNOWN : code;
 }
 
 void http_client_error(struct http_client *c, struct err *e)
 {
 	const char *text = NULL, *word = NULL, *name = NULL;
-	size_t n = 0;
 	int status = http_client_status(c);
 	json_t *doc = jsonr_parse(buf_data(&c->body), buf_len(&c->body), e);
-	if (!doc || jsonr_str(doc, "error", 0, &text, NULL, e) <= 0 || jsonr_str(doc, "code", 0, &word, &n, e) <= 0) {
+	if (!doc || jsonr_str(doc, "error", 0, &text, NULL, e) <= 0 || jsonr_str(doc, "code", 0, &word, NULL, e) <= 0) {
 		err_http(e, status, ERR_UNKNOWN, "HTTP %d %s", status, err_phrase(status));
 	} else {
-		err_http(e, status, err_from_word(word, n), "%s", text);
+		err_http(e, status, http_client_code(word), "%s", text);
 		(void)jsonr_bool(doc, "retryable", 0, &e->retryable, e);
 		if (jsonr_str(doc, "errno", 0, &name, NULL, e) > 0)
 			for (int sys = 1; sys < 134 && !e->sys; sys++) {
@@ -280,6 +322,15 @@ void http_client_error(struct http_client *c, struct err *e)
 			}
 	}
 	jsonr_free(doc);
+}
+
+// The object that has come.
+static json_t *take_object(struct http_client *c, struct err *e)
+{
+	json_t *doc = jsonr_parse_trusted(buf_data(&c->body), buf_len(&c->body), e);
+	if (!doc && e->code == ERR_INVALID_ARGUMENT) // it is not the request that was wrong
+		err_set(e, ERR_INTERNAL, "%s: the answer is no JSON object", c->target->name);
+	return doc;
 }
 
 json_t *http_client_call(
@@ -297,9 +348,13 @@ json_t *http_client_call(
 			status = http_client_status(c);
 		if (ev == HTTP_CLIENT_WAIT && http_client_wait(c, end, e) < 0)
 			ev = HTTP_CLIENT_FAILED;
+		if (ev == HTTP_CLIENT_BODY && io_mono_ns() >= end) { // one without an end never makes us wait
+			lost(c, e, strerror(ETIMEDOUT));
+			ev = HTTP_CLIENT_FAILED;
+		}
 	} while (ev != HTTP_CLIENT_END && ev != HTTP_CLIENT_FAILED);
 	if (ev == HTTP_CLIENT_END && status == 200)
-		doc = jsonr_parse_trusted(buf_data(&c->body), buf_len(&c->body), e);
+		doc = take_object(c, e);
 	else if (ev == HTTP_CLIENT_END)
 		http_client_error(c, e);
 	if (ev != HTTP_CLIENT_END)

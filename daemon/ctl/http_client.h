@@ -22,6 +22,9 @@ struct http_client {
 	struct buf in;    // private: read, not looked at yet
 	struct buf body;  // of the answer, as far as it has come; the caller may consume
 	int64_t limit_ms; // of a whole http_client_call, and of a connect
+	int stop_fd;      // -1: none; once it is readable http_client_call does not wait much longer
+	int64_t stop_by;  // private: until then (io_mono_ns), 0: it was not
+	unsigned interim; // private: answers before the answer (1xx)
 	bool eof;         // private
 	bool busy;        // a request is under way
 };
@@ -51,8 +54,10 @@ short http_client_interest(const struct http_client *c);
 int http_client_status(const struct http_client *c);
 // What an answer with another status than 200 says, once it is whole.
 void http_client_error(struct http_client *c, struct err *e);
+// The code that a word (may be NULL) stands for, ERR_UNKNOWN for one that is not ours.
+enum err_code http_client_code(const char *word);
 // Waits up to END (io_mono_ns) until a step may do something. 0, or -1 with E filled.
-int http_client_wait(const struct http_client *c, int64_t end, struct err *e);
+int http_client_wait(struct http_client *c, int64_t end, struct err *e);
 // A whole exchange: the object that came with 200, the caller's (jsonr_free); NULL with E filled. The text stays in c->body.
 json_t *http_client_call(
 	struct http_client *c, const char *method, const char *path, const struct buf *json, struct err *e);

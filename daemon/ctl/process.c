@@ -14,8 +14,8 @@
 
 static void put_age(char out[24], int64_t started)
 {
-	int64_t s = io_wall_ms() / 1000 - started;
-	if (s < 0) // another clock
+	int64_t s;
+	if (__builtin_sub_overflow(io_wall_ms() / 1000, started, &s) || s < 0) // another clock
 		s = 0;
 	if (s < 100)
 		(void)snprintf(out, 24, "%ds", (int)s);
@@ -56,27 +56,44 @@ static int64_t total(const json_t *channels)
 	int64_t n = 0;
 	const char *key;
 	json_t *v;
-	json_object_foreach((json_t *)channels, key, v) n += json_integer_value(v);
+	json_object_foreach((json_t *)channels, key, v) if (__builtin_add_overflow(n, json_integer_value(v), &n)) n =
+		INT64_MAX;
 	return n;
+}
+
+// A column of WIDTH characters and a blank: a longer S is cut, but not inside a character.
+static void put_column(struct buf *out, const char *s, size_t width)
+{
+	size_t n = 0, wide = 0;
+	for (; s[n]; n++) {
+		if ((s[n] & 0xc0) == 0x80)
+			continue;
+		if (wide == width)
+			break;
+		wide++;
+	}
+	ctl_put_shown(out, s, n);
+	for (; wide <= width; wide++)
+		buf_byte(out, ' ');
 }
 
 static void put_command(struct buf *out, const json_t *o)
 {
-	char head[112], age[24], size[24];
+	char age[24], size[24];
+	const char *session = text(o, "session_id");
 	put_age(age, number(o, "started_at"));
 	put_size(size, total(json_object_get(o, "channel_bytes")));
-	(void)snprintf(head, sizeof head, "%8lld %-10.10s %7s %6s %-12.12s ", (long long)number(o, "pid"),
-		text(o, "kind"), age, size, *text(o, "session_id") ? text(o, "session_id") : "-");
-	ctl_put_shown(out, head, strlen(head));
+	buf_printf(out, "%8lld ", (long long)number(o, "pid"));
+	put_column(out, text(o, "kind"), 10);
+	buf_printf(out, "%7s %6s ", age, size);
+	put_column(out, *session ? session : "-", 12);
 	ctl_put_shown(out, text(o, "config"), strlen(text(o, "config")));
 }
 
 static void put_process(struct buf *out, const json_t *o)
 {
-	char head[64];
-	(void)snprintf(head, sizeof head, "%8lld %8lld %-5.5s ", (long long)number(o, "pid"),
-		(long long)number(o, "ppid"), text(o, "state"));
-	ctl_put_shown(out, head, strlen(head));
+	buf_printf(out, "%8lld %8lld ", (long long)number(o, "pid"), (long long)number(o, "ppid"));
+	put_column(out, text(o, "state"), 5);
 	ctl_put_shown(out, text(o, "comm"), strlen(text(o, "comm")));
 }
 

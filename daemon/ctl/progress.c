@@ -20,6 +20,8 @@ static void show(struct progress *p, int64_t now)
 	struct buf line;
 	double s = (double)(now - p->begun) / 1e9;
 	size_t n = strlen(p->name), from = n > 30 ? n - 30 : 0;
+	while ((p->name[from] & 0xc0) == 0x80) // not inside a character
+		from++;
 	buf_init(&line, 0);
 	buf_byte(&line, '\r');
 	ctl_put_shown(&line, p->name + from, n - from);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/ctl/relay.h"
+#include "daemon/ctl/ctl_priv.h"
 #include "daemon/ctl/relay_priv.h"
 #include "daemon/io.h"
 
@@ -23,12 +24,12 @@ struct signals {
 	struct sigaction old_pipe;
 };
 
-// What the caller ignores (nohup) stays ignored.
-static void add(sigset_t *set, int sig)
+// Whatever would end us: the terminal's modes are put back first.
+static void add_deadly(sigset_t *set)
 {
-	struct sigaction now;
-	if (sigaction(sig, NULL, &now) == 0 && now.sa_handler != SIG_IGN)
-		sigaddset(set, sig);
+	for (int sig = 1; sig < NSIG; sig++)
+		if (sig != SIGCHLD && sig != SIGURG && sig != SIGTTIN && sig != SIGTTOU)
+			ctl_add_signal(set, sig); // those that cannot be taken stay out by themselves
 }
 
 static int signals_take(struct signals *s, enum relay_kind kind)
@@ -41,9 +42,11 @@ static int signals_take(struct signals *s, enum relay_kind kind)
 	sigaction(SIGPIPE, &ignore, &s->old_pipe);
 	sigemptyset(&set);
 	for (const int *sig = passed; *sig && kind != RELAY_FOLLOWED; sig++)
-		add(&set, *sig);
+		ctl_add_signal(&set, *sig);
 	for (const int *sig = screen; *sig && kind == RELAY_TERMINAL; sig++)
 		sigaddset(&set, *sig);
+	if (kind == RELAY_TERMINAL)
+		add_deadly(&set);
 	sigprocmask(SIG_BLOCK, &set, &s->old);
 	if (kind == RELAY_FOLLOWED)
 		return 0;
@@ -118,6 +121,8 @@ static void watch_for(struct relay *r, int sigfd, struct pollfd p[SLOTS])
 static int timeout_of(const struct relay *r, int64_t head_by)
 {
 	int64_t at = relay_retry_at(r);
+	if (r->more)
+		return 0;
 	if (!r->begun && (!at || head_by < at))
 		at = head_by;
 	if (!at)
@@ -149,10 +154,10 @@ static int turn(struct relay *r, int sigfd, int64_t head_by, struct err *e)
 	return p[INPUT].revents ? relay_read_input(r, e) : 0;
 }
 
-static void sink_init(struct sink *s, int fd)
+static void sink_init(struct sink *s, int fd, bool safe)
 {
 	struct stat st;
-	*s = (struct sink){.fd = fd};
+	*s = (struct sink){.fd = fd, .safe = safe && isatty(fd)};
 	buf_init(&s->pending, 0);
 	s->plain = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
 }
@@ -163,9 +168,10 @@ static void init(struct relay *r, const struct relay_spec *spec, struct relay_en
 	*end = (struct relay_end){.code = -1};
 	http_client_init(&r->stream, spec->target);
 	http_client_init(&r->calls, spec->target);
+	buf_init(&r->calls.body, FRAME_MAX); // their answers are small
 	frame_reader_init(&r->frames, FRAME_MAX);
-	sink_init(&r->sinks[0], spec->out);
-	sink_init(&r->sinks[1], spec->err);
+	sink_init(&r->sinks[0], spec->out, spec->safe_err && spec->out == spec->err);
+	sink_init(&r->sinks[1], spec->err, spec->safe_err);
 	buf_init(&r->input, 0);
 	r->input_closed = spec->in < 0;
 }
@@ -192,6 +198,23 @@ static void abandon(struct relay *r)
 	buf_release(&body);
 }
 
+// What came before the failure is still its reader's, unless a signal ends us.
+static void drain(struct relay *r, int sigfd)
+{
+	struct pollfd p[SLOTS];
+	r->over = true;
+	while (relay_pending(r) && !r->end->cut_by) {
+		watch_for(r, sigfd, p);
+		if (poll(p, SLOTS, -1) < 0 && errno != EINTR)
+			return;
+		if (p[SIGNALS].revents)
+			read_signals(r, sigfd);
+		for (int i = 0; i < 2; i++)
+			if (p[OUTPUT + i].revents)
+				relay_flush(r, &r->sinks[i]);
+	}
+}
+
 int relay_run(const struct relay_spec *spec, struct relay_end *end, struct err *e)
 {
 	struct relay r;
@@ -205,6 +228,8 @@ int relay_run(const struct relay_spec *spec, struct relay_end *end, struct err *
 		rc = turn(&r, signals.fd, head_by, e);
 	if (rc < 0 && r.begun && !r.over && spec->kind == RELAY_COMMAND && !http_client_lost(e))
 		abandon(&r);
+	if (rc < 0)
+		drain(&r, signals.fd);
 	signals_leave(&signals);
 	release(&r);
 	return rc < 0 ? -1 : 0;
@@ -216,5 +241,5 @@ int relay_status(const struct relay_end *end)
 		return 128 + end->cut_by;
 	if (end->timed_out)
 		return 124;
-	return end->sig ? 128 + end->sig : end->code & 0xff;
+	return end->sig ? 128 + end->sig : end->code < 0 || end->code > 255 ? 255 : end->code;
 }

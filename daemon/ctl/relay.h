@@ -24,9 +24,10 @@ struct relay_spec {
 	const char *method, *path; // the stream's
 	const struct buf *body;    // or NULL
 	int64_t terminal_id;
-	struct terminal *terminal;                           // raw already
-	int in, out, err;                                    // -1: no input, output is dropped
-	bool frames;                                         // OUT gets the frames as they come, one a line
+	struct terminal *terminal; // raw already
+	int in, out, err;          // -1: no input, output is dropped
+	bool frames;               // OUT gets the frames as they come, one a line
+	bool safe_err; // ERR, if a terminal, gets no control characters: what comes is no program's that was asked for
 	void (*moved)(void *arg, uint64_t in, uint64_t out); // bytes so far, after each step; or NULL
 	void *arg;
 };

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/ctl_priv.h"
 #include "daemon/ctl/relay_priv.h"
 #include "daemon/io.h"
 #include "proto/text.h"
@@ -10,6 +11,8 @@
 
 // Bytes that wait for a reader here before the stream has to wait.
 #define PENDING_MAX ((size_t)256 * 1024)
+// What is read at once: a stream that is faster than we are must not keep signals waiting.
+#define STEPS_MAX 32
 
 // --- sinks ---
 
@@ -55,6 +58,21 @@ void relay_flush(struct relay *r, struct sink *s)
 	}
 }
 
+// Lines as they are, else nothing that moves a cursor. (A character may be cut at the end: what it could become is not known.)
+static void put_safe(struct buf *out, const char *p, size_t n)
+{
+	while (n > 0) {
+		const char *end = memchr(p, '\n', n);
+		size_t line = end ? (size_t)(end - p) : n;
+		bool cut = !end && (unsigned char)p[n - 1] == 0xc2;
+		ctl_put_shown(out, p, line - cut);
+		if (end || cut)
+			buf_byte(out, end ? '\n' : '?');
+		p += line + !!end;
+		n -= line + !!end;
+	}
+}
+
 static int sink_put(struct relay *r, struct sink *s, const void *p, size_t n, struct err *e)
 {
 	r->out_bytes += n;
@@ -64,7 +82,10 @@ static int sink_put(struct relay *r, struct sink *s, const void *p, size_t n, st
 		sink_breaks(r, s, EPIPE);
 		return 0;
 	}
-	buf_append(&s->pending, p, n);
+	if (s->safe)
+		put_safe(&s->pending, p, n);
+	else
+		buf_append(&s->pending, p, n);
 	if (buf_failed(&s->pending))
 		return err_sys(e, buf_failed(&s->pending), "output");
 	if (s->plain)
@@ -101,10 +122,13 @@ static int take_channel(struct relay *r, const json_t *doc, const char *channel,
 
 static int signal_number(const char *name)
 {
+	long long number;
 	if (strncmp(name, "SIG", 3) != 0)
 		return 0;
-	if (name[3] >= '0' && name[3] <= '9')
-		return atoi(name + 3);
+	if (text_int(name + 3, strlen(name + 3), 1, NSIG - 1, &number) == 0)
+		return (int)number;
+	if (strcmp(name, "SIGIO") == 0) // libc's name for it is POLL
+		return SIGIO;
 	for (int sig = 1; sig < NSIG; sig++) {
 		const char *known = sigabbrev_np(sig);
 		if (known && strcmp(known, name + 3) == 0)
@@ -129,10 +153,9 @@ static int take_exit(struct relay *r, const json_t *doc, int64_t code, struct er
 // Instead of the exit: the sandbox ends, the daemon is replaced.
 static int take_error(const json_t *doc, const char *text, struct err *e)
 {
-	const char *word = "";
-	size_t n = 0;
-	(void)jsonr_str(doc, "code", 0, &word, &n, e);
-	return err_set(e, err_from_word(word, n), "%s", text);
+	const char *word = NULL;
+	(void)jsonr_str(doc, "code", 0, &word, NULL, e);
+	return err_set(e, http_client_code(word), "%s", text);
 }
 
 static int take_object(struct relay *r, const json_t *doc, struct err *e)
@@ -176,13 +199,16 @@ static int take_frame(struct relay *r, const struct buf *ev, struct err *e)
 	size_t n = buf_len(ev);
 	if (n > 0 && *p != '{') // a terminal's bare base64
 		return take_data(r, &r->sinks[0], p, n, e);
-	if (r->spec->frames && (sink_put(r, &r->sinks[0], p, n, e) < 0 || sink_put(r, &r->sinks[0], "\n", 1, e) < 0))
-		return -1;
 	int rc = r->spec->frames ? 0 : take_usual(r, p, n, e);
 	if (rc)
 		return rc < 0 ? -1 : 0;
 	json_t *doc = jsonr_parse(p, n, e);
-	rc = doc ? take_object(r, doc, e) : malformed(e);
+	if (!doc)
+		return malformed(e);
+	if (r->spec->frames)
+		rc = sink_put(r, &r->sinks[0], p, n, e) < 0 ? -1 : sink_put(r, &r->sinks[0], "\n", 1, e);
+	if (rc == 0)
+		rc = take_object(r, doc, e);
 	jsonr_free(doc);
 	return rc;
 }
@@ -206,10 +232,14 @@ static int take_frames(struct relay *r, struct err *e)
 
 int relay_take(struct relay *r, struct err *e)
 {
-	while (!r->over) {
+	r->more = false;
+	for (int steps = 0; !r->over; steps++) {
 		if (!r->failed && take_frames(r, e) < 0)
 			return -1;
 		if (r->over || !relay_has_room(r))
+			return 0;
+		r->more = steps == STEPS_MAX;
+		if (r->more)
 			return 0;
 		switch (http_client_step(&r->stream, e)) {
 		case HTTP_CLIENT_WAIT:

@@ -18,6 +18,7 @@ struct sink {
 	int fd;
 	bool plain;  // a file: takes any length at once
 	bool broken; // nobody reads it any more
+	bool safe;   // control characters are shown, not sent
 	struct buf pending;
 };
 
@@ -29,6 +30,7 @@ struct relay {
 	bool failed; // the stream's answer was an error: its body is still coming
 	bool begun;  // head and pid have come
 	bool over;   // and the end
+	bool more;   // the stream may have more at once: what else waits has its turn first
 	int64_t pid;
 	struct sink sinks[2];
 	uint64_t in_bytes, out_bytes;

@@ -55,7 +55,7 @@ static int show(struct watching *w, const json_t *doc, const struct buf *text, s
 		return 0;
 	}
 	if (message)
-		return err_set(e, code ? err_from_word(code, strlen(code)) : ERR_UNKNOWN, "%s", message);
+		return err_set(e, http_client_code(code), "%s", message);
 	w->ended = json_is_true(json_object_get(doc, "ended"));
 	if (w->ctl->opt.json) {
 		buf_append(&out, buf_data(text), buf_len(text));
@@ -83,7 +83,8 @@ static int take_frames(struct watching *w, struct err *e)
 			return err_sys(e, rc, "stream");
 		if (rc == 1) {
 			json_t *doc = jsonr_parse(buf_data(ev), buf_len(ev), e);
-			rc = doc ? show(w, doc, ev, e) : -1;
+			rc = doc ? show(w, doc, ev, e)
+				 : err_set(e, ERR_INTERNAL, "a frame of the stream is not understood");
 			jsonr_free(doc);
 			if (rc)
 				return rc;

@@ -121,6 +121,11 @@ START_TEST(environment_and_directory_are_asked_for)
 		0);
 	ck_assert_str_eq(ctl_out(&c), "/tmp\nfrom here 2=3 none\n");
 	ctl_release(&c);
+	ck_assert_int_eq(ctl_run_env(&c, d, ctl_words("HERE=\xff"),
+				 ctl_words("exec", "-e", "HERE", "--", "sh", "-c", "echo $HERE")),
+		2);
+	ctl_assert_has(ctl_err(&c), "--env: bytes that are not UTF-8 cannot be sent");
+	ctl_release(&c);
 	ctl_exits(d, 125, &c, "exec", "-w", "/nowhere", "true");
 	ctl_assert_has(ctl_err(&c), "celld ctl: workdir /nowhere: No such file or directory (invalid_argument)\n");
 	ctl_release(&c);
@@ -140,6 +145,9 @@ START_TEST(death_and_time_have_their_statuses)
 	ctl_exits(d, 128 + SIGKILL, &c, "exec", "--", "sh", "-c", "kill -9 $$");
 	ctl_release(&c);
 	ctl_exits(d, 128 + SIGRTMIN + 3, &c, "exec", "--", "sh", "-c", "kill -37 $$");
+	ctl_release(&c);
+	// The signal that has two names.
+	ctl_exits(d, 128 + SIGIO, &c, "exec", "--", "sh", "-c", "kill -29 $$");
 	ctl_release(&c);
 	ctl_exits(d, 124, &c, "exec", "--timeout", "200ms", "sleep", "60");
 	ck_assert_str_eq(ctl_err(&c), "celld ctl: the command's time was up\n");

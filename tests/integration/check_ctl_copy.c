@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 // --- files here ---
@@ -118,7 +119,8 @@ END_TEST
 
 START_TEST(names_are_taken_as_they_are)
 {
-	static const char *const names[] = {"-n", "a b", "it's", "$x", "new\nline", ":colon", "*"};
+	static const char *const names[] = {
+		"-n", "a b", "it's", "$x", "new\nline", ":colon", "\xff\xc3\xa9\xc3'\x81\n", "\xed\xa0\x80", "*"};
 	struct testd *d = d_start();
 	struct ctlrun c;
 	char here[512], there[512], back[512], arg[64];
@@ -135,13 +137,22 @@ START_TEST(names_are_taken_as_they_are)
 		ctl_release(&c);
 		assert_file(back, names[i], strlen(names[i]));
 	}
-	// Names that no text can hold go there, but do not come back by a command.
-	ctl_ok(d, &c, "cp", here, ":\xff");
+	// Directories, too, whose names no text can hold.
+	in_workspace(d, "\xff\xfe", there);
+	ck_assert_int_eq(mkdir(there, 0755), 0);
+	put(here, "x", 1, 0700);
+	ctl_ok(d, &c, "cp", here, ":\xff\xfe/");
 	ctl_release(&c);
-	in_workspace(d, "\xff", there);
-	assert_file(there, "*", 1);
-	ctl_exits(d, 1, &c, "cp", ":\xff", back);
+	in_workspace(d, "\xff\xfe/here", there);
+	assert_file(there, "x", 1);
+	ck_assert_uint_eq(mode_of(there), 0700);
+	ctl_ok(d, &c, "cp", "-r", ":\xff\xfe", d->base);
 	ctl_release(&c);
+	ctl_file(d, "\xff\xfe", back);
+	ctl_ok(d, &c, "cp", "-r", back, ":\xfd");
+	ctl_release(&c);
+	in_workspace(d, "\xfd/here", there);
+	assert_file(there, "x", 1);
 	d_finish(d);
 }
 END_TEST
@@ -245,6 +256,49 @@ static bool has_temp(void *arg)
 	return found;
 }
 
+static void assert_private(const char *dir)
+{
+	DIR *dp = opendir(dir);
+	const struct dirent *e;
+	struct stat st;
+	ck_assert_ptr_nonnull(dp);
+	while ((e = readdir(dp)))
+		if (strstr(e->d_name, ".celld-cp-") && fstatat(dirfd(dp), e->d_name, &st, 0) == 0 && st.st_size > 0)
+			ck_assert_uint_eq(st.st_mode & 0077, 0);
+	(void)closedir(dp);
+}
+
+static bool is_there(void *path)
+{
+	return access(path, F_OK) == 0;
+}
+
+// Nobody else reads it while it is on its way.
+START_TEST(secret_is_open_on_its_way)
+{
+	struct testd *d = d_start();
+	struct ctlrun c;
+	char here[512], there[512];
+	unsigned char *p = ctl_noise(40000000);
+	ctl_file(d, "secret", here);
+	in_workspace(d, "secret", there);
+	put(here, p, 40000000, 0400);
+	ctl_start(&c, d, NULL, ctl_words("cp", here, ":"));
+	int64_t end = h_now_ms() + h_scaled(CTL_DEADLINE);
+	while (!is_there(there)) {
+		ck_assert_int_lt(h_now_ms(), end);
+		assert_private(d->workspace);
+	}
+	ck_assert_int_eq(ctl_finish(&c, "", 0), 0);
+	ctl_release(&c);
+	ck_assert_uint_eq(mode_of(there), 0400);
+	assert_file(there, p, 40000000);
+	assert_clean(d->workspace);
+	free(p);
+	d_finish(d);
+}
+END_TEST
+
 // Ctrl-C in the middle, both ways.
 START_TEST(interrupted_copy_leaves_nothing)
 {
@@ -276,6 +330,22 @@ START_TEST(interrupted_copy_leaves_nothing)
 	assert_file(back, "old", 3);
 	assert_clean(d->base);
 	free(p);
+	d_finish(d);
+}
+END_TEST
+
+// nohup: what the caller ignores does not end a copy.
+START_TEST(ignored_signal_ends_a_copy)
+{
+	struct testd *d = d_start();
+	char line[900];
+	(void)snprintf(line, sizeof line,
+		"trap '' HUP; mkfifo in; CELLD_URL=http://127.0.0.1:%d %s ctl cp in :kept & p=$!; exec 3>in; echo a "
+		">&3; "
+		"sleep 0.2; kill -HUP $p; sleep 0.2; echo b >&3; exec 3>&-; wait $p; test \"$(cat workspace/kept)\" = "
+		"\"$(printf 'a\\nb')\"",
+		d->port, ctl_binary());
+	shell(d->base, line);
 	d_finish(d);
 }
 END_TEST
@@ -345,6 +415,48 @@ START_TEST(trees_fail_with_words)
 }
 END_TEST
 
+static bool has_landlock(void)
+{
+	return syscall(SYS_landlock_create_ruleset, NULL, 0, 1) >= 2;
+}
+
+// A link that an earlier copy has brought leads the next one nowhere else, and devices stay where they are.
+START_TEST(sandbox_reaches_what_is_beside_the_copy)
+{
+	struct testd *d = d_start();
+	struct ctlrun c;
+	char copy[512];
+	ctl_file(d, "copy", copy);
+	shell(d->base, "mkdir outside; mkdir -p workspace/.venv/bin workspace/out workspace/made/link; echo x "
+		       ">workspace/made/link/planted; "
+		       "echo y >workspace/made/link/good; ln workspace/made/link/good workspace/made/other; ln -s "
+		       "\"$PWD/outside\" workspace/out/link");
+	ctl_ok(d, &c, "cp", "-r", ":out", copy);
+	ctl_release(&c);
+	shell(d->base, "test -L copy/link");
+	shell(d->workspace, "printf '#!/bin/sh\\nexec /bin/tar -C made -cf - ./link/planted ./other\\n' "
+			    ">.venv/bin/tar; chmod +x .venv/bin/tar");
+	if (has_landlock()) {
+		ctl_exits(d, 1, &c, "cp", "-r", ":out/.", copy);
+		ctl_assert_has(ctl_err(&c), "tar here has failed\n");
+		ctl_release(&c);
+		shell(d->base, "test ! -e outside/planted; test \"$(cat copy/other)\" = y");
+	}
+	// Hard links between directories are made all the same.
+	shell(d->workspace, "rm .venv/bin/tar");
+	ctl_ok(d, &c, "cp", "-r", ":made", copy);
+	ctl_release(&c);
+	shell(d->base, "test copy/made/other -ef copy/made/link/good");
+	if (geteuid() == 0) {
+		shell(d->workspace, "mkdir dev; mknod dev/null c 1 3; echo z >dev/file");
+		ctl_exits(d, 1, &c, "cp", "-r", ":dev", copy);
+		ctl_release(&c);
+		shell(d->base, "test ! -e copy/dev/null; test \"$(cat copy/dev/file)\" = z");
+	}
+	d_finish(d);
+}
+END_TEST
+
 Suite *ctl_copy_suite(void)
 {
 	Suite *s = suite_create("ctl_copy");
@@ -354,8 +466,11 @@ Suite *ctl_copy_suite(void)
 	tcase_add_test(tc, directories_and_links_as_targets);
 	tcase_add_test(tc, failure_leaves_the_old);
 	tcase_add_test(tc, interrupted_copy_leaves_nothing);
+	tcase_add_test(tc, ignored_signal_ends_a_copy);
+	tcase_add_test(tc, secret_is_open_on_its_way);
 	tc = h_tcase(s, "trees", 60);
 	tcase_add_test(tc, trees_go_both_ways);
 	tcase_add_test(tc, trees_fail_with_words);
+	tcase_add_test(tc, sandbox_reaches_what_is_beside_the_copy);
 	return s;
 }

@@ -129,7 +129,7 @@ END_TEST
 
 START_TEST(signal_restores_and_hangs_up)
 {
-	static const int all[] = {SIGTERM, SIGHUP, SIGINT, SIGQUIT};
+	const int all[] = {SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGALRM, SIGSEGV, SIGRTMIN};
 	struct testd *d = d_start();
 	struct ctlrun c;
 	ctl_start_tty(
@@ -246,6 +246,34 @@ START_TEST(progress_is_for_people)
 }
 END_TEST
 
+// What the programs of a copy say there is no output that was asked for.
+START_TEST(sandbox_writes_to_the_terminal)
+{
+	static const char cat[] = "#!/bin/sh\nprintf 'a\\033]0;title\\007\\302' >&2\nsleep 0.2\n"
+				  "printf '\\23331mb\\303\\251\\n' >&2\nexit 1\n";
+	struct testd *d = d_start();
+	struct ctlrun c;
+	char path[600];
+	(void)snprintf(path, sizeof path, "%s/.venv/bin", d->workspace);
+	ctl_ok(d, &c, "exec", "mkdir", "-p", path);
+	ctl_release(&c);
+	(void)snprintf(path, sizeof path, "%s/.venv/bin/cat", d->workspace);
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, cat, sizeof cat - 1), (ssize_t)sizeof cat - 1);
+	(void)close(fd);
+	(void)snprintf(path, sizeof path, "%s/copy", d->base);
+	ctl_start_tty(&c, d, NULL, ctl_words("cp", "-q", ":.venv/bin/cat", path), 24, 80);
+	ck_assert_int_eq(ctl_finish(&c, "", 0), 1);
+	ck_assert_ptr_null(strchr(ctl_out(&c), '\x1b'));
+	ck_assert_ptr_null(strstr(ctl_out(&c), "\xc2\x9b"));
+	ctl_assert_has(ctl_out(&c), "a?]0;title?");
+	ctl_assert_has(ctl_out(&c), "31mb\xc3\xa9\r\n");
+	ctl_release(&c);
+	d_finish(d);
+}
+END_TEST
+
 Suite *ctl_tty_suite(void)
 {
 	Suite *s = suite_create("ctl_tty");
@@ -254,10 +282,11 @@ Suite *ctl_tty_suite(void)
 	tcase_add_test(tc, size_is_ours_and_follows);
 	tcase_add_test(tc, keys_go_to_the_terminal_there);
 	tcase_add_test(tc, large_paste_arrives_whole);
-	tcase_add_loop_test(tc, signal_restores_and_hangs_up, 0, 4);
+	tcase_add_loop_test(tc, signal_restores_and_hangs_up, 0, 8);
 	tcase_add_test(tc, stopping_gives_the_terminal_back);
 	tcase_add_test(tc, lost_daemon_restores);
 	tcase_add_test(tc, what_cannot_be_run_says_why);
 	tcase_add_test(tc, progress_is_for_people);
+	tcase_add_test(tc, sandbox_writes_to_the_terminal);
 	return s;
 }

@@ -33,6 +33,7 @@ struct manager {
 	const char *names;    // LISTEN_FDNAMES, or NULL
 	int sockets[SOCKETS]; // listening ones to pass
 	size_t count;
+	size_t missing;   // told of beyond those
 	bool others;      // LISTEN_PID and WATCHDOG_PID are another process's
 	pid_t service;    // the process that was started
 	int out;          // what it says
@@ -127,7 +128,7 @@ static _Noreturn void become(const struct manager *m, const char *const *args)
 		put_number("WATCHDOG_PID", self);
 	}
 	if (m->count) {
-		put_number("LISTEN_FDS", (long long)m->count);
+		put_number("LISTEN_FDS", (long long)(m->count + m->missing));
 		put_number("LISTEN_PID", self);
 	}
 	if (m->names)
@@ -506,6 +507,21 @@ START_TEST(unknown_socket_is_kept_quiet_about)
 }
 END_TEST
 
+// A descriptor that is told of but not there would be the first one that celld opens itself.
+START_TEST(absent_socket_is_taken_for_another)
+{
+	struct manager m;
+	manage(&m, false);
+	m.names = "sandboxd:envd";
+	m.missing = 1;
+	give_tcp(&m);
+	start_service(&m, ARGS("--listen", "127.0.0.1:0", "--envd-listen", "127.0.0.1:0"));
+	ck_assert_int_eq(wait_service(&m), 1);
+	ck_assert_msg(strstr(m.text, "celld: listen fd:4: Bad file descriptor") == m.text, "%s", m.text);
+	dismiss(&m);
+}
+END_TEST
+
 // A new binary speaks to the same manager, beats, and has the sockets.
 START_TEST(upgrade_forgets_the_manager)
 {
@@ -547,6 +563,7 @@ Suite *systemd_suite(void)
 	tcase_add_test(tc, given_sockets_are_not_served);
 	tcase_add_test(tc, given_socket_replaces_what_was_asked_for);
 	tcase_add_test(tc, unknown_socket_is_kept_quiet_about);
+	tcase_add_test(tc, absent_socket_is_taken_for_another);
 	tcase_add_test(tc, upgrade_forgets_the_manager);
 	return s;
 }

@@ -82,6 +82,7 @@
 	X(ctl_tty) \
 	X(ctl_see) \
 	X(ctl_words) \
+	X(ctl_hostile) \
 	X(stop) \
 	X(gateway_run) \
 	X(gateway_pool) \
