@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -76,10 +77,11 @@ void metrics_free(struct metrics *m)
 static uint64_t resident(void)
 {
 	char text[128];
-	unsigned long long size, pages;
-	if (io_read_file("/proc/self/statm", text, sizeof text) <= 0 || sscanf(text, "%llu %llu", &size, &pages) != 2)
+	char *pages;
+	if (io_read_file("/proc/self/statm", text, sizeof text) <= 0)
 		return 0;
-	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+	(void)strtoull(text, &pages, 10); // all of it, whether it is there or not
+	return strtoull(pages, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 static uint64_t descriptors(void)

@@ -4,7 +4,7 @@
 #include "daemon/io.h"
 
 #include <malloc.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #define LOOK_S 1.0
@@ -14,10 +14,12 @@
 // Bytes of ours that are resident and not allocated: free ones, the stack, tables. False if the kernel does not say.
 static bool unused(size_t *bytes)
 {
-	char text[128];
-	unsigned long resident, shared;
-	if (io_read_file("/proc/self/statm", text, sizeof text) <= 0 ||
-		sscanf(text, "%*u %lu %lu", &resident, &shared) != 2 || shared > resident)
+	char text[128], *at;
+	if (io_read_file("/proc/self/statm", text, sizeof text) <= 0)
+		return false;
+	(void)strtoul(text, &at, 10); // all of it, whether it is there or not
+	unsigned long resident = strtoul(at, &at, 10), shared = strtoul(at, &at, 10);
+	if (shared > resident)
 		return false;
 	struct mallinfo2 m = mallinfo2();
 	size_t own = (resident - shared) * (size_t)sysconf(_SC_PAGESIZE), used = m.uordblks + m.hblkhd;

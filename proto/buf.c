@@ -15,11 +15,17 @@ void buf_init(struct buf *b, size_t max)
 	*b = (struct buf){.max = max};
 }
 
+void buf_init_in(struct buf *b, void *mem, size_t n)
+{
+	*b = (struct buf){.mem = mem, .cap = n, .lent = true};
+}
+
 void buf_release(struct buf *b)
 {
 	if (!b)
 		return;
-	free(b->mem);
+	if (!b->lent)
+		free(b->mem);
 	buf_init(b, b->max);
 }
 
@@ -32,7 +38,7 @@ void buf_reset(struct buf *b)
 
 void buf_shrink(struct buf *b, size_t keep)
 {
-	if (b->len > 0 || b->cap <= keep)
+	if (b->len > 0 || b->cap <= keep || b->lent)
 		return;
 	b->off = 0;
 	if (keep == 0) {
@@ -93,9 +99,12 @@ static int grow(struct buf *b, size_t need)
 	if (cap < need)
 		cap = need;
 	move_down(b);
-	unsigned char *mem = realloc(b->mem, cap);
+	unsigned char *mem = realloc(b->lent ? NULL : b->mem, cap);
 	if (!mem)
 		return -ENOMEM;
+	if (b->lent)
+		memcpy(mem, b->mem, b->len);
+	b->lent = false;
 	b->mem = mem;
 	b->cap = cap;
 	return 0;
@@ -164,6 +173,15 @@ static void append_digits(struct buf *b, bool minus, uint64_t v)
 	if (minus)
 		*--p = '-';
 	buf_append(b, p, (size_t)(digits + sizeof(digits) - p));
+}
+
+char *buf_put_u64(char *to, uint64_t v)
+{
+	char digits[24], *p = digits + sizeof(digits);
+	do
+		*--p = (char)('0' + v % 10);
+	while (v /= 10);
+	return buf_put(to, p, (size_t)(digits + sizeof(digits) - p));
 }
 
 void buf_u64(struct buf *b, uint64_t v)
@@ -240,6 +258,8 @@ char *buf_take(struct buf *b, size_t *n)
 {
 	char *s = NULL;
 	size_t len = b->len;
+	if (b->lent)
+		b->fail = b->fail ? b->fail : grow(b, len + 1);
 	if (buf_cstr(b)) {
 		move_down(b);
 		s = (char *)b->mem;

@@ -8,8 +8,10 @@
 #define CELLD_PROTO_BUF_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct buf {
 	unsigned char *mem; // private: the allocation, NULL while empty
@@ -18,10 +20,13 @@ struct buf {
 	size_t cap;         // private: bytes allocated
 	size_t max;         // limit for len; 0 = none
 	int fail;           // private: 0, -ENOMEM or -EMSGSIZE
+	bool lent;          // private: mem is the caller's
 };
 
 // Makes B empty with at most MAX unconsumed bytes (0 = no limit). Allocates nothing.
 void buf_init(struct buf *b, size_t max);
+// As buf_init, but the first bytes, fewer than N, go into MEM, the caller's, that is there as long as B is used: a small one costs no allocation.
+void buf_init_in(struct buf *b, void *mem, size_t n);
 // Frees the bytes; B is then empty and usable again with the same limit. NULL is allowed.
 void buf_release(struct buf *b);
 // Drops the bytes and the failure, keeps the allocation.
@@ -50,6 +55,14 @@ void buf_vprintf(struct buf *b, const char *fmt, va_list ap) __attribute__((form
 // written (at most N). Nothing else may be called on B in between.
 unsigned char *buf_reserve(struct buf *b, size_t n);
 void buf_commit(struct buf *b, size_t n);
+// Into room that is known to suffice, for what is written thousands of times in an answer: where the bytes end.
+static inline char *buf_put(char *to, const void *p, size_t n)
+{
+	memcpy(to, p, n);
+	return to + n;
+}
+#define BUF_PUT(to, lit) buf_put((to), "" lit, sizeof(lit) - 1)
+char *buf_put_u64(char *to, uint64_t v); // decimal digits, at most 20
 // Drops N bytes at the front (N <= buf_len). O(1) amortised.
 void buf_consume(struct buf *b, size_t n);
 // Shortens to N bytes (N <= buf_len).

@@ -19,6 +19,7 @@
 
 enum {
 	SKIP_MAX = 2,    // empty lines before a request line (RFC 9112 2.2)
+	KEPT_MAX = 1024, // bytes of a head that is kept between requests
 	CHUNK_FREE = 20, // bytes of a chunk's framing that are no overhead: the longest size and its line ends
 };
 
@@ -44,6 +45,16 @@ enum scan {
 	SCAN_MANY, // too many lines
 };
 
+// The last request's head. Most clients send the same one again and again: then nothing of it is looked at twice, which was more than a quarter
+// of a small request's cost.
+struct kept {
+	struct buf raw; // empty: none
+	struct http_header *headers;
+	struct http_head head;
+	llhttp_t ll;   // behind it
+	bool complete; // llhttp was, there
+};
+
 struct http {
 	enum http_kind kind;
 	enum state state;
@@ -60,9 +71,11 @@ struct http {
 	size_t lines;           // headers or trailers seen by the scan; the room in headers
 	uint64_t overhead;      // bytes of chunked framing so far
 	uint64_t chunks;        // chunks begun
+	uint64_t left;          // bytes of a request's body of known length that are still to come
 	struct http_span piece; // what llhttp's on_body reported
 	struct http_head head;
 	llhttp_t ll;
+	struct kept kept;
 	struct err err;
 };
 
@@ -256,20 +269,6 @@ static enum scan scan_byte(struct http *h, unsigned char c)
 	}
 }
 
-// How many of the N bytes at the front are inside a line, as far as eight at a time tell: all but control characters.
-static size_t text_run(const char *p, size_t n)
-{
-	const uint64_t ones = UINT64_C(0x0101010101010101), high = ones * 0x80;
-	size_t i = 0;
-	for (uint64_t word; n - i >= sizeof word; i += sizeof word) {
-		memcpy(&word, p + i, sizeof word);
-		uint64_t del = word ^ ones * 0x7f;
-		if ((((word - ones * ' ') & ~word) | ((del - ones) & ~del)) & high)
-			break;
-	}
-	return i;
-}
-
 // Takes bytes up to the end of the head or trailer or to the first bad one. Returns how many. Most of them go past the states: these were a
 // tenth of a small request.
 static size_t scan(struct http *h, const char *p, size_t n)
@@ -277,7 +276,7 @@ static size_t scan(struct http *h, const char *p, size_t n)
 	size_t i = 0;
 	while (i < n && h->scan < SCAN_DONE) {
 		if (h->scan == SCAN_TEXT)
-			i += text_run(p + i, n - i);
+			i += http_text_run(p + i, n - i);
 		while (i < n && h->scan < SCAN_DONE) {
 			enum scan was = h->scan;
 			h->scan = scan_byte(h, (unsigned char)p[i++]);
@@ -306,6 +305,13 @@ static enum http_event fail_scan(struct http *h)
 
 // --- the head ---
 
+static void begin_body(struct http *h)
+{
+	bool known = h->kind == HTTP_REQUEST && !h->head.chunked && h->head.content_length > 0;
+	h->left = known ? (uint64_t)h->head.content_length : 0;
+	h->state = h->complete ? ST_DONE : ST_BODY;
+}
+
 static enum http_event finish_head(struct http *h)
 {
 	const char *p = (const char *)buf_data(&h->raw);
@@ -324,7 +330,9 @@ static enum http_event finish_head(struct http *h)
 		h->state = ST_ERROR;
 		return HTTP_ERROR;
 	}
-	h->state = h->complete ? ST_DONE : ST_BODY;
+	begin_body(h);
+	h->kept.ll = h->ll;
+	h->kept.complete = h->complete;
 	return HTTP_HEAD;
 }
 
@@ -336,8 +344,54 @@ static void drop_head(struct http *h)
 	memset(&h->head, 0, sizeof(h->head));
 }
 
+static void drop_kept(struct http *h)
+{
+	buf_release(&h->kept.raw);
+	free(h->kept.headers);
+	h->kept.headers = NULL;
+}
+
+// Only where what may be kept of it is little.
+static void keep_head(struct http *h)
+{
+	struct kept *k = &h->kept;
+	if (h->kind != HTTP_REQUEST || buf_len(&h->raw) > KEPT_MAX)
+		return;
+	k->raw = h->raw;
+	k->headers = h->headers;
+	k->head = h->head;
+	buf_init(&h->raw, h->limits.head);
+	h->headers = NULL;
+}
+
+// True if the N bytes begin with the head that is kept: it is the message's then. Else none is kept any more.
+static bool same_head(struct http *h, const char *p, size_t n, size_t *used)
+{
+	struct kept *k = &h->kept;
+	size_t len = buf_len(&k->raw);
+	if (n < len || memcmp(p, buf_data(&k->raw), len) != 0) {
+		drop_kept(h);
+		return false;
+	}
+	h->raw = k->raw;
+	h->headers = k->headers;
+	h->head = k->head;
+	h->lines = h->head.header_count;
+	h->ll = k->ll;
+	buf_init(&k->raw, 0);
+	k->headers = NULL;
+	h->scan = SCAN_DONE;
+	h->in_body = true;
+	h->complete = k->complete;
+	begin_body(h);
+	*used = len;
+	return true;
+}
+
 static enum http_event feed_head(struct http *h, const char *p, size_t n, size_t *used)
 {
+	if (n > 0 && buf_len(&h->kept.raw) > 0 && same_head(h, p, n, used))
+		return HTTP_HEAD;
 	size_t skip = skip_empty(h, p, n);
 	p += skip;
 	n -= skip;
@@ -367,6 +421,19 @@ static bool overhead_ok(struct http *h, size_t n)
 	if (h->piece.n > 0 && h->ll.content_length == 0) // all of the chunk's bytes are here
 		h->chunks++;
 	return ok;
+}
+
+// There is nothing to parse in it.
+static enum http_event feed_known(struct http *h, const char *p, size_t n, size_t *used, struct http_span *body)
+{
+	size_t step = n < h->left ? n : (size_t)h->left;
+	if (step == 0)
+		return HTTP_MORE;
+	*body = (struct http_span){p, step};
+	*used = step;
+	h->left -= step;
+	h->state = h->left > 0 ? ST_BODY : ST_DONE;
+	return HTTP_BODY;
 }
 
 static enum http_event feed_body(struct http *h, const char *p, size_t n, size_t *used, struct http_span *body)
@@ -433,6 +500,7 @@ void http_free(struct http *h)
 	if (!h)
 		return;
 	drop_head(h);
+	drop_kept(h);
 	free(h);
 }
 
@@ -452,7 +520,7 @@ enum http_event http_feed(struct http *h, const char *p, size_t n, size_t *used,
 	case ST_BODY:
 	case ST_TRAILER:
 		// The head stays even after an error: a handler may be at work on it.
-		ev = feed_body(h, p, n, used, body);
+		ev = (h->left > 0 ? feed_known : feed_body)(h, p, n, used, body);
 		break;
 	case ST_DONE:
 	case ST_ENDED:
@@ -515,6 +583,7 @@ void http_next(struct http *h)
 	// An interim answer (1xx) is not yet the one that was announced.
 	if (h->head.status / 100 != 1)
 		h->announced = false;
+	keep_head(h);
 	drop_head(h);
 	start(h);
 }

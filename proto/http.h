@@ -46,6 +46,8 @@ struct http_head {
 	int64_t content_length; // -1 if there is no Content-Length
 	const struct http_header *headers;
 	size_t header_count;
+	// Bit N: no header's name has N bytes, so that most of those that are not there are not looked for.
+	uint64_t without;
 };
 
 struct http_limits {
@@ -94,7 +96,10 @@ struct http_span http_get_n(const struct http_head *head, const char *name, size
 // The value of the first header NAME (any case), or p = NULL.
 static inline struct http_span http_get(const struct http_head *head, const char *name)
 {
-	return http_get_n(head, name, strlen(name));
+	size_t n = strlen(name);
+	if (n < 64 && (head->without >> n & 1))
+		return (struct http_span){NULL, 0};
+	return http_get_n(head, name, n);
 }
 // S without the blanks and tabs around it.
 struct http_span http_span_trim(struct http_span s);

@@ -6,6 +6,19 @@
 
 #define VERSION "HTTP/1."
 
+size_t http_text_run(const char *p, size_t n)
+{
+	const uint64_t ones = UINT64_C(0x0101010101010101), high = ones * 0x80;
+	size_t i = 0;
+	for (uint64_t word; n - i >= sizeof word; i += sizeof word) {
+		memcpy(&word, p + i, sizeof word);
+		uint64_t del = word ^ ones * 0x7f;
+		if ((((word - ones * ' ') & ~word) | ((del - ones) & ~del)) & high)
+			break;
+	}
+	return i;
+}
+
 int http_refuse(struct err *e, int status, const char *what)
 {
 	enum err_code code = ERR_INVALID_ARGUMENT;
@@ -172,10 +185,13 @@ int http_head_check(struct http_head *head, enum http_kind kind, const struct bu
 	bool request = kind == HTTP_REQUEST;
 	struct counts seen = {0, 0, 0};
 	head->content_length = -1;
+	head->without = UINT64_MAX;
 	if (request ? check_request_line(head, end, e) : check_status_line(head, p, end, e))
 		return -1;
 	for (size_t i = 0; i < head->header_count; i++) {
 		const struct http_header *h = &head->headers[i];
+		if (h->name.n < 64)
+			head->without &= ~(UINT64_C(1) << h->name.n);
 		if (check_header(head, h, &seen, e) || (request && check_request_header(head, h, &seen, e)))
 			return -1;
 	}

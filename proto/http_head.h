@@ -14,5 +14,7 @@ int http_refuse(struct err *e, int status, const char *what);
 // Checks HEAD, of which llhttp has set method, target and headers, and whose bytes are RAW, and fills in the rest.
 // HAS_BODY is false if the body is left out whatever the headers say. 0, or -1 with E filled.
 int http_head_check(struct http_head *head, enum http_kind kind, const struct buf *raw, bool has_body, struct err *e);
+// How many of the N bytes at the front are inside a line, as far as eight at a time tell: all but control characters.
+size_t http_text_run(const char *p, size_t n);
 
 #endif

@@ -336,9 +336,10 @@ static size_t plain_run(const unsigned char *p, size_t n)
 	return i;
 }
 
-// True if all N bytes are that: names, paths, keys. (In one piece, and not byte by byte, they cost a third.)
-static bool is_plain(const unsigned char *p, size_t n)
+// Names, paths, keys: in one piece, and not byte by byte, they cost a third.
+bool jsonw_plain(const void *bytes, size_t n)
 {
+	const unsigned char *p = bytes;
 	uint64_t word = UINT64_C(0x6161616161616161);
 	size_t i = plain_run(p, n);
 	if (n - i >= sizeof word)
@@ -382,7 +383,7 @@ static void put_inside(const struct jsonw *w, const unsigned char *p, size_t n)
 
 static void put_string(const struct jsonw *w, const unsigned char *p, size_t n)
 {
-	unsigned char *to = is_plain(p, n) ? buf_reserve(w->out, n + 2) : NULL;
+	unsigned char *to = jsonw_plain(p, n) ? buf_reserve(w->out, n + 2) : NULL;
 	if (to) {
 		to[0] = '"';
 		if (n > 0)
@@ -457,7 +458,7 @@ void jsonw_key(struct jsonw *w, const char *key)
 	assert(w->depth > 0 && !w->after_key);
 	size_t n = strlen(key);
 	comma(w);
-	unsigned char *to = is_plain((const unsigned char *)key, n) ? buf_reserve(w->out, n + 3) : NULL;
+	unsigned char *to = jsonw_plain(key, n) ? buf_reserve(w->out, n + 3) : NULL;
 	if (to) { // nearly all keys: in one piece
 		*to++ = '"';
 		memcpy(to, key, n);

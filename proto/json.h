@@ -57,6 +57,8 @@ void jsonw_key(struct jsonw *w, const char *key);
 void jsonw_str(struct jsonw *w, const void *p, size_t n);
 // A piece of a string's inside, escaped: for one that comes in pieces and is put together by the caller. Whole characters only.
 void jsonw_inside(struct buf *out, const void *p, size_t n);
+// True if the N bytes are ASCII that nobody escapes, html or not.
+bool jsonw_plain(const void *p, size_t n);
 void jsonw_cstr(struct jsonw *w, const char *s);
 void jsonw_b64(struct jsonw *w, const void *p, size_t n);
 void jsonw_int(struct jsonw *w, int64_t v);

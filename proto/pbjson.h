@@ -32,5 +32,7 @@ int pbjson_time_read(const char *p, size_t n, int64_t *seconds, int32_t *nanos);
 // The other way, with 0, 3, 6 or 9 digits of fraction; TO holds PBJSON_TIME bytes. Returns the length.
 enum { PBJSON_TIME = 40 };
 size_t pbjson_time_write(char *to, int64_t seconds, int32_t nanos);
+// Only what follows the seconds, for who knows the rest; NANOS are less than a second's. TO holds 12 bytes.
+size_t pbjson_time_fraction(char *to, int32_t nanos);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The short way for what most requests are: one object of a few texts, small numbers and booleans without anything that needs thought. jansson
 // and its tree took 15 times as long for {"path":"/a"}. Whatever is not that, right or wrong, is left to them, and to their words for it.
+#include "proto/json.h"
 #include "proto/pbjson_priv.h"
 
 #include <stdint.h>
@@ -35,12 +36,15 @@ static const char *take_text(struct flat *f, size_t *n)
 {
 	if (f->p == f->end || *f->p != '"')
 		return NULL;
-	const char *from = ++f->p;
-	while (f->p < f->end && *f->p >= ' ' && *f->p < 0x7f && *f->p != '"' && *f->p != '\\')
-		f->p++;
-	if (f->p == f->end || *f->p != '"')
+	const char *from = f->p + 1, *end = memchr(from, '"', (size_t)(f->end - from));
+	if (!end)
 		return NULL;
-	*n = (size_t)(f->p++ - from);
+	if (!jsonw_plain(from, (size_t)(end - from)))
+		for (const char *p = from; p < end; p++)
+			if (*p < ' ' || *p >= 0x7f || *p == '\\')
+				return NULL;
+	*n = (size_t)(end - from);
+	f->p = end + 1;
 	return from;
 }
 

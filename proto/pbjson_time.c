@@ -103,6 +103,30 @@ static char *put_digits(char *to, unsigned v, size_t n, char then)
 	return to + n + 1;
 }
 
+static char *put_two(char *to, unsigned v, char then)
+{
+	to[0] = (char)('0' + v / 10);
+	to[1] = (char)('0' + v % 10);
+	to[2] = then;
+	return to + 3;
+}
+
+size_t pbjson_time_fraction(char *to, int32_t nanos)
+{
+	char *at = to;
+	*at = 'Z';
+	if (nanos <= 0)
+		return 1;
+	unsigned n = (unsigned)nanos, small = n % 1000, middle = n / 1000 % 1000;
+	*at++ = '.';
+	at = put_digits(at, n / 1000000, 3, 'Z');
+	if (small || middle)
+		at = put_digits(at - 1, middle, 3, 'Z');
+	if (small)
+		at = put_digits(at - 1, small, 3, 'Z');
+	return (size_t)(at - to);
+}
+
 size_t pbjson_time_write(char *to, int64_t seconds, int32_t nanos)
 {
 	if (seconds < SECONDS_MIN) {
@@ -123,17 +147,12 @@ size_t pbjson_time_write(char *to, int64_t seconds, int32_t nanos)
 	y += 400 * y400 + (month <= 2);
 	char *at = to;
 	at = put_digits(at, (unsigned)y, 4, '-');
-	at = put_digits(at, (unsigned)month, 2, '-');
-	at = put_digits(at, (unsigned)(day - (153 * m + 2) / 5 + 1), 2, 'T');
-	at = put_digits(at, (unsigned)(left / 3600), 2, ':');
-	at = put_digits(at, (unsigned)(left / 60 % 60), 2, ':');
-	at = put_digits(at, (unsigned)(left % 60), 2, nanos > 0 ? '.' : 'Z');
-	if (nanos % 1000)
-		at = put_digits(at, (unsigned)nanos, 9, 'Z');
-	else if (nanos % 1000000)
-		at = put_digits(at, (unsigned)nanos / 1000, 6, 'Z');
-	else if (nanos > 0)
-		at = put_digits(at, (unsigned)nanos / 1000000, 3, 'Z');
+	at = put_two(at, (unsigned)month, '-');
+	at = put_two(at, (unsigned)(day - (153 * m + 2) / 5 + 1), 'T');
+	at = put_two(at, (unsigned)left / 3600, ':');
+	at = put_two(at, (unsigned)left / 60 % 60, ':');
+	at = put_two(at, (unsigned)left % 60, 'Z') - 1;
+	at += pbjson_time_fraction(at, nanos);
 	*at = '\0';
 	return (size_t)(at - to);
 }

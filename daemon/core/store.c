@@ -19,6 +19,9 @@
 // Init is woken for so many hands, drops and releases at the latest; each hand may hold three descriptors or more until then.
 #define UNTOLD_MAX 32
 
+// The N of a short one whose slot has a long one.
+#define IS_LONG UINT32_MAX
+
 struct record {
 	uint32_t version;
 	uint32_t n; // 0: not whole
@@ -26,10 +29,21 @@ struct record {
 	unsigned char bytes[];
 };
 
-static struct record *record_of(const struct store_slot *slot)
+static struct record *short_of(const struct store_slot *slot)
 {
 	const struct store *s = slot->store;
-	return (struct record *)(void *)(s->base + s->shape.record_at + store_index(slot) * s->shape.record);
+	return (struct record *)(void *)(s->base + s->shape.record_at + store_index(slot) * STORE_SHORT);
+}
+
+static uint64_t long_at(const struct store_slot *slot)
+{
+	const struct store *s = slot->store;
+	return store_long_at(&s->shape) + store_index(slot) * s->shape.record;
+}
+
+static struct record *long_of(const struct store_slot *slot)
+{
+	return (struct record *)(void *)(slot->store->base + long_at(slot));
 }
 
 static uint64_t log_at(const struct store_slot *slot)
@@ -52,14 +66,19 @@ static void put_free(struct store *s, size_t i)
 	s->free = (uint32_t)i + 1;
 }
 
+static void wipe_record(struct store_slot *slot)
+{
+	struct record *r = short_of(slot);
+	if (store_get(&r->n) == IS_LONG)
+		punch(slot->store, long_at(slot), slot->store->shape.record);
+	store_set(&r->n, 0);
+}
+
 static void wipe(struct store_slot *slot)
 {
 	const struct store *s = slot->store;
 	struct store_entry *e = store_entry(slot);
-	uint64_t used = record_of(slot)->n;
-	record_of(slot)->n = 0;
-	if (used > 4096 - sizeof(struct record))
-		punch(s, s->shape.record_at + store_index(slot) * s->shape.record, s->shape.record);
+	wipe_record(slot);
 	punch(s, log_at(slot), s->shape.log);
 	memset(&e->life, 0, sizeof e->life);
 	e->failed = 0;
@@ -128,22 +147,29 @@ static uint64_t sum_of(const unsigned char *p, size_t n)
 
 int store_record_put(struct store_slot *slot, const void *p, size_t n)
 {
-	struct record *r = record_of(slot);
+	struct record *brief = short_of(slot), *r = n <= STORE_SHORT - sizeof *r ? brief : long_of(slot);
 	if (n == 0 || n > slot->store->shape.record - sizeof *r)
 		return -EMSGSIZE;
-	store_set(&r->n, 0);
+	wipe_record(slot);
 	memcpy(r->bytes, p, n);
 	r->version = RECORD_VERSION;
 	r->sum = sum_of(r->bytes, n);
 	store_set(&r->n, (uint32_t)n);
+	if (r != brief)
+		store_set(&brief->n, IS_LONG);
 	return 0;
 }
 
 const void *store_record_get(const struct store_slot *slot, size_t *n)
 {
-	const struct record *r = record_of(slot);
+	const struct record *r = short_of(slot);
+	size_t max = STORE_SHORT - sizeof *r;
+	if (store_get(&r->n) == IS_LONG) {
+		r = long_of(slot);
+		max = slot->store->shape.record - sizeof *r;
+	}
 	*n = store_get(&r->n);
-	if (*n == 0 || *n > slot->store->shape.record - sizeof *r || r->version != RECORD_VERSION)
+	if (*n == 0 || *n > max || r->version != RECORD_VERSION)
 		return NULL;
 	return sum_of(r->bytes, *n) == r->sum ? r->bytes : NULL;
 }

@@ -57,7 +57,7 @@ static bool lay_out(struct store_shape *out, size_t slots, uint64_t record, uint
 	out->table_at = dirty_at() + pages(store_dirty_words(out) * sizeof(uint32_t));
 	out->kept_at = out->table_at + pages(slots * sizeof(struct store_entry));
 	out->record_at = out->kept_at + out->kept;
-	out->log_at = out->record_at + slots * out->record;
+	out->log_at = store_long_at(out) + slots * out->record;
 	uint64_t logs;
 	return !__builtin_mul_overflow((uint64_t)slots, out->log, &logs) &&
 	       !__builtin_add_overflow(out->log_at, logs, &out->size) && out->size <= INT64_MAX &&

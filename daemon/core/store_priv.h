@@ -9,7 +9,10 @@
 #include <signal.h>
 
 // Changes with every change of what stands below, in core/keep or in what init and daemon say to each other.
-#define STORE_LAYOUT 2u
+#define STORE_LAYOUT 3u
+
+// A record that takes no more than this, head and all, lies packed between the others: eight of 1024 ended commands on a page instead of one.
+#define STORE_SHORT ((uint64_t)512)
 
 // How a new binary ends that cannot read this arena.
 #define STORE_EXIT_LAYOUT 91
@@ -113,6 +116,11 @@ static inline size_t store_index(const struct store_slot *slot)
 static inline struct store_entry *store_entry(const struct store_slot *slot)
 {
 	return &slot->store->table[store_index(slot)];
+}
+// The short records come first, the pages for long ones follow them.
+static inline uint64_t store_long_at(const struct store_shape *shape)
+{
+	return shape->record_at + (shape->slots * STORE_SHORT + 4095) / 4096 * 4096;
 }
 static inline size_t store_dirty_words(const struct store_shape *shape)
 {

@@ -23,6 +23,9 @@
 // Times that a tree is waited for to stand still: who sits in the kernel (vfork, a hung disk) does not stop at all.
 #define PAUSES_MAX 20
 
+// Fields of /proc/PID/stat, as proc(5) counts them.
+enum { STAT_PARENT = 4, STAT_GROUP = 5, STAT_SESSION = 6, STAT_THREADS = 20, STAT_START = 22 };
+
 struct member {
 	pid_t pid, session;
 	unsigned long long start;
@@ -68,15 +71,25 @@ int tree_stat(pid_t pid, struct tree_stat *out)
 	if (len >= sizeof out->comm)
 		len = sizeof out->comm - 1;
 	memcpy(out->comm, open + 1, len);
-	int ppid, pgrp, session;
-	int got = sscanf(close + 1, " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu",
-		&out->state, &ppid, &pgrp, &session, &out->threads, &out->start);
-	if (got != 6)
-		return -EINVAL;
+	// Its state, then what proc(5) counts from the 4th field on. (No scanf, here and elsewhere: it
+	// would be 36 KiB of an idle celld.)
+	long long field[STAT_START + 1];
+	char *at = close + 1;
+	while (*at == ' ')
+		at++;
+	out->state = *at ? *at++ : 0;
+	for (size_t i = STAT_PARENT; i <= STAT_START; i++) {
+		char *from = at;
+		field[i] = strtoll(from, &at, 10);
+		if (at == from)
+			return -EINVAL;
+	}
 	out->pid = pid;
-	out->ppid = ppid;
-	out->pgrp = pgrp;
-	out->session = session;
+	out->ppid = (pid_t)field[STAT_PARENT];
+	out->pgrp = (pid_t)field[STAT_GROUP];
+	out->session = (pid_t)field[STAT_SESSION];
+	out->threads = (int)field[STAT_THREADS];
+	out->start = (unsigned long long)field[STAT_START];
 	return 0;
 }
 
@@ -112,19 +125,20 @@ int tree_each(int (*fn)(void *arg, const struct tree_stat *s), void *arg)
 	return rc;
 }
 
-// Signals the process that was PID when it started at START, and no other: the pidfd pins it, then its identity is checked.
+// Signals the process that was PID when it started at START, and no other: the pidfd pins it, then its identity is checked. Where containers
+// or kernels refuse pidfds, the check comes right before the signal.
 static int signal_exactly(pid_t pid, unsigned long long start, int sig)
 {
 	int fd = (int)syscall(SYS_pidfd_open, pid, 0);
-	if (fd < 0)
+	if (fd < 0 && errno != ENOSYS && errno != EPERM)
 		return -errno;
 	struct tree_stat s;
 	int rc = tree_stat(pid, &s);
 	if (rc == 0 && s.start != start)
 		rc = -ESRCH;
-	if (rc == 0 && syscall(SYS_pidfd_send_signal, fd, sig, NULL, 0) < 0)
+	if (rc == 0 && (fd < 0 ? kill(pid, sig) : (int)syscall(SYS_pidfd_send_signal, fd, sig, NULL, 0)) < 0)
 		rc = -errno;
-	close(fd);
+	io_close(&fd);
 	return rc;
 }
 
@@ -206,9 +220,10 @@ static ssize_t read_pids(const char *path, pid_t **out)
 	if (!f)
 		return -errno;
 	pid_t *list = NULL;
-	size_t n = 0, cap = 0;
+	char *text = NULL;
+	size_t n = 0, cap = 0, room = 0;
 	int pid;
-	while (fscanf(f, "%d", &pid) == 1) {
+	while (getdelim(&text, &room, ' ', f) > 0 && (pid = atoi(text)) > 0) {
 		if (n == cap) {
 			cap = cap ? cap * 2 : 64;
 			pid_t *more = realloc(list, cap * sizeof *list);
@@ -218,6 +233,7 @@ static ssize_t read_pids(const char *path, pid_t **out)
 		}
 		list[n++] = pid;
 	}
+	free(text);
 	fclose(f);
 	*out = list;
 	return (ssize_t)n;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tree: finds and signals the living processes of a session and below a process, each through a pidfd that was checked
-// after it was opened, so that a recycled pid is never hit. Holds nothing between calls.
+// after it was opened, so that a recycled pid is never hit (by its pid, just checked, where there are no pidfds). Holds nothing between calls.
 #ifndef CELLD_CORE_TREE_H
 #define CELLD_CORE_TREE_H
 

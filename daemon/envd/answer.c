@@ -4,6 +4,7 @@
 #include "daemon/envd/rpc.h"
 #include "proto/envelope.h"
 #include "proto/json.h"
+#include "proto/pbjson.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include <time.h>
 
 #define LINES_MAX 32
-#define LINES_ROOM ((size_t)192) // for all of them, mostly
+#define LINES_ROOM 256 // for all of them, mostly
 
 struct line {
 	const char *p;
@@ -64,31 +65,23 @@ static void sort(struct lines *l)
 	}
 }
 
-// N digits of V; where what follows them and the mark behind them goes.
-static char *put_digits(char *to, int v, size_t n)
-{
-	for (size_t i = n; i-- > 0; v /= 10)
-		to[i] = (char)('0' + v % 10);
-	return to + n + 1;
-}
-
-// strftime would take as long as the rest of a small answer.
+// strftime would take as long as the rest of a small answer, and gmtime_r a tenth of it.
 static void put_date(struct buf *out)
 {
-	static const char days[][4] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+	static const char days[][4] = {"Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"};
 	static const char months[][4] = {
 		"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
 	char text[] = "Date: Www, 00 Mmm 0000 00:00:00 GMT\r\n", *at = text + sizeof "Date: " - 1;
-	struct tm tm;
-	time_t now = time(NULL);
-	gmtime_r(&now, &tm);
-	memcpy(at, days[tm.tm_wday], 3);
-	at = put_digits(at + sizeof "Www, " - 1, tm.tm_mday, 2);
-	memcpy(at, months[tm.tm_mon], 3);
-	at = put_digits(at + sizeof "Mmm " - 1, tm.tm_year + 1900, 4);
-	at = put_digits(at, tm.tm_hour, 2);
-	at = put_digits(at, tm.tm_min, 2);
-	put_digits(at, tm.tm_sec, 2);
+	char iso[PBJSON_TIME]; // 2000-01-31T23:59:59Z
+	int64_t now = time(NULL);
+	now = now > 0 ? now : 0;
+	(void)pbjson_time_write(iso, now, 0);
+	unsigned month = (unsigned)(iso[5] - '0') * 10 + (unsigned)(iso[6] - '0');
+	memcpy(at, days[now / 86400 % 7], 3);
+	memcpy(at + sizeof "Www, " - 1, iso + 8, 2);
+	memcpy(at + sizeof "Www, 00 " - 1, months[month - 1], 3);
+	memcpy(at + sizeof "Www, 00 Mmm " - 1, iso, 4);
+	memcpy(at + sizeof "Www, 00 Mmm 0000 " - 1, iso + 11, 8);
 	buf_append(out, text, sizeof text - 1);
 }
 
@@ -183,8 +176,8 @@ void answer_preflight(void *ctx, struct conn *c)
 void envd_reply(struct conn *c, int status, const char *lines, const struct buf *body)
 {
 	struct buf all;
-	buf_init(&all, 0);
-	(void)buf_reserve(&all, LINES_ROOM); // the failure sticks
+	char room[LINES_ROOM];
+	buf_init_in(&all, room, sizeof room);
 	envd_lines(conn_head(c), lines, &all);
 	const char *text = buf_cstr(&all);
 	if (text)

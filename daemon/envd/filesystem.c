@@ -11,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ENTRY_ROOM ((size_t)512) // for one as JSON, mostly
+#define ENTRY_ROOM 768 // for one as JSON, mostly
 
 char *fs_path(struct rpc *r, const char *path, struct err *e)
 {
-	const struct user *u = rpc_user(r, e);
+	const struct user *u = rpc_user_now(r, e);
 	return u ? envd_path(rpc_envd(r), u, path, e) : NULL;
 }
 
@@ -36,11 +36,11 @@ int fs_failed(struct err *e, enum err_code code, int rc, const char *fmt, ...)
 }
 
 // As reply_entry, in JSON.
-static void reply_json(struct rpc *r, const struct fs_entry *entry)
+static void reply_json(struct rpc *r, struct fs_entry *entry)
 {
 	struct buf body;
-	buf_init(&body, 0);
-	(void)buf_reserve(&body, ENTRY_ROOM);
+	char room[ENTRY_ROOM];
+	buf_init_in(&body, room, sizeof room);
 	BUF_LIT(&body, "{\"entry\":");
 	(void)fs_entry_json(&body, entry); // its failure sticks, and is what goes out
 	buf_byte(&body, '}');
@@ -74,12 +74,14 @@ static void stat_call(struct rpc *r, const ProtobufCMessage *m)
 	const Filesystem__StatRequest *req = (const void *)m;
 	Filesystem__StatResponse res = FILESYSTEM__STAT_RESPONSE__INIT;
 	struct err e;
-	char *path = fs_path(r, req->path, &e);
-	if (path)
-		reply_entry(r, path, &res.base, &res.entry);
+	const struct user *u = rpc_user_now(r, &e);
+	bool absolute = u && req->path[0] == '/'; // it is not copied then
+	char *made = u && !absolute ? envd_path(rpc_envd(r), u, req->path, &e) : NULL;
+	if (absolute || made)
+		reply_entry(r, absolute ? req->path : made, &res.base, &res.entry);
 	else
 		rpc_error(r, &e);
-	free(path);
+	free(made);
 }
 
 // --- MakeDir ---
@@ -182,12 +184,23 @@ static int move(const char *from, const char *to)
 	return files_rename(from, to);
 }
 
+// The path of what a call takes away. envd takes a path that is not there for the user's home, and no client means that.
+static char *doomed_path(struct rpc *r, const char *path, struct err *e)
+{
+	char *full = fs_path(r, path, e);
+	if (!full || *path)
+		return full;
+	free(full);
+	err_set(e, ERR_INVALID_ARGUMENT, "path required");
+	return NULL;
+}
+
 static void move_call(struct rpc *r, const ProtobufCMessage *m)
 {
 	const Filesystem__MoveRequest *req = (const void *)m;
 	Filesystem__MoveResponse res = FILESYSTEM__MOVE_RESPONSE__INIT;
 	struct err e;
-	char *from = fs_path(r, req->source, &e);
+	char *from = doomed_path(r, req->source, &e);
 	char *to = from ? fs_path(r, req->destination, &e) : NULL;
 	int rc = to && make_parents(r, to, &e) == 0 ? move(from, to) : 1;
 	if (rc == -ENOENT)
@@ -254,7 +267,7 @@ static void remove_call(struct rpc *r, const ProtobufCMessage *req)
 	static const struct fs_job_ops ops = {.step = remove_step, .free = remove_free, .keep_on = true};
 	struct err e;
 	struct removal *m = calloc(1, sizeof *m);
-	char *path = m ? fs_path(r, ((const Filesystem__RemoveRequest *)(const void *)req)->path, &e) : NULL;
+	char *path = m ? doomed_path(r, ((const Filesystem__RemoveRequest *)(const void *)req)->path, &e) : NULL;
 	int rc = path ? walk_remove_new(&m->remove, path, 0) : 0;
 	if (!m)
 		err_sys(&e, -ENOMEM, "remove");

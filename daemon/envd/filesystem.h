@@ -12,6 +12,7 @@
 #include "proto/buf.h"
 #include "proto/err.h"
 #include "proto/filesystem.pb-c.h"
+#include "proto/pbjson.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,6 +34,8 @@ enum { FS_ID_TEXT = 40 };
 struct fs_id {
 	char *name; // or the number; NULL: none was
 	char *mem;  // what it is in, if TEXT is too small
+	size_t n;   // bytes of name
+	bool plain; // it can stand in JSON as it is
 	unsigned id;
 	char text[FS_ID_TEXT];
 };
@@ -44,15 +47,22 @@ struct fs_entry {
 	struct buf text;
 	Filesystem__EntryInfo__MetadataEntry *metas; // private
 	char permissions[16];
-	struct fs_id owner, group; // private: for many of the same owner
-	bool by_path;              // private: the kernel has no listxattrat
+	struct fs_id owner, group; // private, as the rest: for many of the same owner
+	bool by_path;              // the kernel has no listxattrat
+	size_t path_n, name_n;     // bytes of the texts
+	bool plain;                // the path is as it was given, and can stand in JSON so
+	bool borrowed;             // the name too
+	size_t permissions_n;
+	mode_t told;                   // what permissions says
+	int64_t second;                // of the last time that was written
+	char second_text[PBJSON_TIME]; // and how
 };
-// Of the entry REL in the directory AT (AT_FDCWD: REL is PATH), whose lstat is ST and which is told under PATH. Bytes that are not
-// UTF-8 become U+FFFD. 0 or -ENOMEM.
+// Of the entry REL in the directory AT (AT_FDCWD: REL is PATH), whose lstat is ST and which is told under PATH, which has to stay until the
+// next fill. Bytes that are not UTF-8 become U+FFFD. 0 or -ENOMEM.
 int fs_entry_fill(
 	struct fs_entry *e, struct users *u, int at, const char *rel, const char *path, const struct stat *st);
 // Appends it as JSON: what pbjson_write of its info would. 0 or negative errno, as that.
-int fs_entry_json(struct buf *out, const struct fs_entry *e);
+int fs_entry_json(struct buf *out, struct fs_entry *e);
 // The owners' names may have changed since the last fill.
 void fs_entry_forget(struct fs_entry *e);
 // lstat and fill, all of it anew. 0 or negative errno.
@@ -96,7 +106,7 @@ struct fs_job {
 void fs_job_start(struct fs_job *j, struct rpc *r, const struct fs_job_ops *ops);
 // An answer that is one list, the field 1 of its message and NAME in JSON: appends an element, and what stands behind the last one.
 void fs_job_put(struct fs_job *j, const char *name, const ProtobufCMessage *m);
-void fs_job_put_entry(struct fs_job *j, const char *name, const struct fs_entry *e);
+void fs_job_put_entry(struct fs_job *j, const char *name, struct fs_entry *e);
 void fs_job_put_end(struct fs_job *j);
 
 void fs_list(struct rpc *r, const ProtobufCMessage *req);

@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-#define WHOLE_MAX ((size_t)256 * 1024) // a longer answer is streamed
+#define WHOLE_MAX ((size_t)128 * 1024) // a longer answer is streamed
 #define FULL ((size_t)128 * 1024)      // a stream makes no more while this waits for its reader
 
 static void finish(struct fs_job *j)
@@ -144,7 +144,7 @@ void fs_job_put(struct fs_job *j, const char *name, const ProtobufCMessage *m)
 	(void)pbjson_write(&j->out, m);
 }
 
-void fs_job_put_entry(struct fs_job *j, const char *name, const struct fs_entry *e)
+void fs_job_put_entry(struct fs_job *j, const char *name, struct fs_entry *e)
 {
 	if (!j->json) {
 		pbwire_write_field(&j->out, 1, &e->info.base);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tree in pre-order, each directory by its names' bytes (the clients rely on it). The names of a directory go into a heap while it is read
-// and come out sorted while it is told, so that no step is longer than others. Unlike core/walk this goes into mount points.
+// A tree in pre-order, each directory by its names' bytes (the clients rely on it). Each bufferful of a directory's names is sorted as it
+// is read, and what they have been sorted into is merged while it is told, so that no step is longer than others. Unlike core/walk this goes
+// into mount points.
 #include "daemon/envd/filesystem.h"
 #include "daemon/io.h"
 
@@ -18,12 +19,18 @@
 #define READ_MAX ((size_t)32 * 1024)
 // What the names that wait may take: about a million.
 #define NAMES_MAX ((size_t)64 * 1024 * 1024)
-#define NAME_COST (sizeof(struct name) + 16)
 #define FDS_MAX 64 // directories open at once, however deep the tree is
 
 struct name {
 	uint64_t first; // its first bytes as a number: most comparisons need no more
-	char *s;
+	const char *s;  // in its run
+};
+
+// A bufferful of names in their order, and behind them their bytes.
+struct run {
+	size_t size; // of it all
+	size_t next, count;
+	struct name names[];
 };
 
 // A directory on the way down.
@@ -32,7 +39,7 @@ struct level {
 	dev_t dev;
 	ino_t ino;
 	size_t path_len;
-	struct name *names; // a heap: the least one first
+	struct run **runs; // a heap: first the one whose next name is the least
 	size_t count, cap;
 };
 
@@ -69,49 +76,129 @@ static uint64_t first_bytes(const char *s)
 	return v;
 }
 
-static int names_push(struct list *l, const char *name)
+static int compare(const void *a, const void *b)
 {
-	struct level *d = top(l);
-	size_t cost = strlen(name) + NAME_COST;
-	if (l->held + cost > NAMES_MAX)
-		return -EMSGSIZE;
-	if (d->count == d->cap) {
-		size_t cap = d->cap ? 2 * d->cap : 64;
-		struct name *more = realloc(d->names, cap * sizeof *more);
-		if (!more)
-			return -ENOMEM;
-		d->names = more;
-		d->cap = cap;
+	return less(a, b) ? -1 : less(b, a);
+}
+
+static void turn_round(struct name *n, size_t count)
+{
+	for (size_t i = 0; i < count / 2; i++) {
+		struct name x = n[i];
+		n[i] = n[count - 1 - i];
+		n[count - 1 - i] = x;
 	}
-	struct name new = {first_bytes(name), strdup(name)};
-	if (!new.s)
-		return -ENOMEM;
-	l->held += cost;
-	size_t i = d->count++;
-	for (; i > 0 && less(&new, &d->names[(i - 1) / 2]); i = (i - 1) / 2)
-		d->names[i] = d->names[(i - 1) / 2];
-	d->names[i] = new;
+}
+
+// Some file systems keep the order in which the entries were made, or have the last one first.
+static void sort(struct name *n, size_t count)
+{
+	size_t up = 1, down = 1;
+	while (up < count && less(&n[up - 1], &n[up]))
+		up++;
+	while (down < count && less(&n[down], &n[down - 1]))
+		down++;
+	if (down >= count)
+		turn_round(n, count);
+	else if (up < count)
+		qsort(n, count, sizeof *n, compare);
+}
+
+static const struct dirent64 *entry_at(const char *read, size_t at)
+{
+	return (const struct dirent64 *)(const void *)(read + at);
+}
+
+static bool is_name(const char *s)
+{
+	return s[0] != '.' || (s[1] && (s[1] != '.' || s[2]));
+}
+
+// The names among the N bytes that getdents64 gave: *OUT, NULL if there are none. 0 or -ENOMEM.
+static int run_new(struct run **out, const char *read, size_t n)
+{
+	size_t count = 0, bytes = 0;
+	*out = NULL;
+	for (size_t at = 0; at < n; at += entry_at(read, at)->d_reclen) {
+		const char *s = entry_at(read, at)->d_name;
+		if (is_name(s)) {
+			count++;
+			bytes += strlen(s) + 1;
+		}
+	}
+	size_t size = sizeof(struct run) + count * sizeof(struct name) + bytes;
+	struct run *r = count ? malloc(size) : NULL;
+	if (!r)
+		return count ? -ENOMEM : 0;
+	*r = (struct run){.size = size};
+	char *to = (char *)&r->names[count];
+	for (size_t at = 0; at < n; at += entry_at(read, at)->d_reclen) {
+		const char *s = entry_at(read, at)->d_name;
+		if (!is_name(s))
+			continue;
+		r->names[r->count++] = (struct name){first_bytes(s), to};
+		size_t len = strlen(s) + 1;
+		memcpy(to, s, len);
+		to += len;
+	}
+	sort(r->names, count);
+	*out = r;
 	return 0;
 }
 
-// The least name, the caller's. There is one.
-static char *names_pop(struct list *l)
+static bool earlier(const struct run *a, const struct run *b)
+{
+	return less(&a->names[a->next], &b->names[b->next]);
+}
+
+// R is of the current directory, the list's also on failure. 0 or negative errno.
+static int runs_push(struct list *l, struct run *r)
 {
 	struct level *d = top(l);
-	char *least = d->names[0].s;
-	struct name last = d->names[--d->count];
+	int rc = l->held + r->size > NAMES_MAX ? -EMSGSIZE : 0;
+	if (rc == 0 && d->count == d->cap) {
+		size_t cap = d->cap ? 2 * d->cap : 8;
+		struct run **more = realloc(d->runs, cap * sizeof(struct run *));
+		if (more) {
+			d->runs = more;
+			d->cap = cap;
+		} else {
+			rc = -ENOMEM;
+		}
+	}
+	if (rc < 0) {
+		free(r);
+		return rc;
+	}
+	l->held += r->size;
+	size_t i = d->count++;
+	for (; i > 0 && earlier(r, d->runs[(i - 1) / 2]); i = (i - 1) / 2)
+		d->runs[i] = d->runs[(i - 1) / 2];
+	d->runs[i] = r;
+	return 0;
+}
+
+// The least name of the current directory is told.
+static void runs_pop(struct list *l)
+{
+	struct level *d = top(l);
+	struct run *r = d->runs[0];
+	if (++r->next == r->count) {
+		l->held -= r->size;
+		free(r);
+		r = d->runs[--d->count];
+	}
 	size_t i = 0;
 	for (size_t child = 1; child < d->count; child = 2 * i + 1) {
-		if (child + 1 < d->count && less(&d->names[child + 1], &d->names[child]))
+		if (child + 1 < d->count && earlier(d->runs[child + 1], d->runs[child]))
 			child++;
-		if (!less(&d->names[child], &last))
+		if (!earlier(d->runs[child], r))
 			break;
-		d->names[i] = d->names[child];
+		d->runs[i] = d->runs[child];
 		i = child;
 	}
-	d->names[i] = last;
-	l->held -= strlen(least) + NAME_COST;
-	return least;
+	if (d->count > 0)
+		d->runs[i] = r;
 }
 
 // --- levels ---
@@ -120,8 +207,8 @@ static void level_release(struct level *d)
 {
 	io_close(&d->fd);
 	while (d->count > 0)
-		free(d->names[--d->count].s);
-	free(d->names);
+		free(d->runs[--d->count]);
+	free(d->runs);
 	*d = (struct level){.fd = -1};
 }
 
@@ -172,8 +259,8 @@ static int pop(struct list *l)
 	return rc;
 }
 
-// Makes l->path NAME in the current directory.
-static int set_path(struct list *l, const char *name)
+// Makes l->path NAME in the current directory, and *REL its copy there.
+static int set_path(struct list *l, const char *name, const char **rel)
 {
 	size_t len = top(l)->path_len, n = strlen(name), need = len + 1 + n + 1;
 	if (need > l->path_cap) {
@@ -185,7 +272,7 @@ static int set_path(struct list *l, const char *name)
 	}
 	if (l->path[len - 1] != '/')
 		l->path[len++] = '/';
-	memcpy(l->path + len, name, n + 1);
+	*rel = memcpy(l->path + len, name, n + 1);
 	return 0;
 }
 
@@ -206,12 +293,11 @@ static int read_some(struct list *l)
 	int rc = n < 0 ? -errno : 0;
 	if (rc == -ENOENT || rc == -ESRCH)
 		rc = 0; // it was removed: there is nothing more
-	for (ssize_t at = 0; at < n && rc == 0;) {
-		const struct dirent64 *d = (const struct dirent64 *)(void *)(l->read + at);
-		at += d->d_reclen;
-		if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
-			rc = names_push(l, d->d_name);
-	}
+	struct run *r = NULL;
+	if (n > 0)
+		rc = run_new(&r, l->read, (size_t)n);
+	if (r)
+		rc = runs_push(l, r);
 	if (n <= 0 || rc < 0) {
 		free(l->read);
 		l->read = NULL;
@@ -228,11 +314,14 @@ static int enter(struct list *l, const char *name)
 	return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ESRCH ? 0 : -errno;
 }
 
-static int tell(struct list *l, const char *name)
+// The next entry.
+static int tell(struct list *l)
 {
 	struct stat st;
-	int fd = top(l)->fd;
-	int rc = set_path(l, name);
+	const struct run *r = top(l)->runs[0];
+	const char *name;
+	int fd = top(l)->fd, rc = set_path(l, r->names[r->next].s, &name);
+	runs_pop(l);
 	if (rc < 0 || fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return rc; // gone meanwhile
 	rc = fs_entry_fill(&l->entry, l->users, fd, name, l->path, &st);
@@ -248,10 +337,7 @@ static int next(struct list *l)
 		return read_some(l);
 	if (top(l)->count == 0)
 		return pop(l);
-	char *name = names_pop(l);
-	int rc = tell(l, name);
-	free(name);
-	return rc;
+	return tell(l);
 }
 
 static enum fs_state list_step(struct fs_job *j, int64_t until)

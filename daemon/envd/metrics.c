@@ -38,17 +38,19 @@ static bool read_memory(struct memory *m)
 // Jiffies of all processors since the boot: user nice system idle iowait irq softirq steal. The guests' are within user and nice.
 static bool read_cpu(uint64_t *busy, uint64_t *total)
 {
-	char text[512];
+	char text[512], *at = text + sizeof "cpu" - 1;
 	uint64_t v[8] = {0};
-	if (io_read_file("/proc/stat", text, sizeof text) <= 0)
-		return false;
-	if (sscanf(text,
-		    "cpu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
-		    &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &v[7]) < 4)
+	ssize_t n = io_read_file("/proc/stat", text, sizeof text);
+	if ((n <= 0 && n != -EFBIG) || strncmp(text, "cpu ", sizeof "cpu " - 1) != 0) // the first line is enough
 		return false;
 	*total = 0;
-	for (size_t i = 0; i < 8; i++)
+	for (size_t i = 0; i < 8; i++) {
+		const char *from = at;
+		v[i] = strtoull(from, &at, 10);
+		if (at == from && i < 4)
+			return false;
 		*total += v[i];
+	}
 	*busy = *total - v[3] - v[4];
 	return true;
 }

@@ -387,6 +387,12 @@ const struct user *rpc_user(struct rpc *r, struct err *e)
 	return rc == 0 ? &r->user : NULL;
 }
 
+const struct user *rpc_user_now(struct rpc *r, struct err *e)
+{
+	const struct user *known = r->user_known ? NULL : control_known(r->envd, conn_head(r->conn));
+	return known ? known : rpc_user(r, e);
+}
+
 // --- unary answers ---
 
 int rpc_encode(const struct rpc *r, struct buf *out, const ProtobufCMessage *m)

@@ -48,6 +48,8 @@ bool rpc_is_json(const struct rpc *r);
 // Who asks: the Basic user, or the default one. Looked up at the first use, which comes before the answer; borrowed for the rest of the
 // call. NULL with E filled (`unauthenticated`, or out of memory).
 const struct user *rpc_user(struct rpc *r, struct err *e);
+// The same, valid only until the loop goes on: mostly it is known, and then not copied.
+const struct user *rpc_user_now(struct rpc *r, struct err *e);
 // Connect-Timeout-Ms, 0 = none. A stream ends by itself when it is over (deadline_exceeded), unless the handler says that it ends
 // it; that a process ends too is its handler's.
 int64_t rpc_timeout_ms(const struct rpc *r);

@@ -222,8 +222,8 @@ static void input_end(struct conn *c)
 
 void conn_resume(struct conn *c)
 {
-	// Also without input: the end of a message may be due.
-	if (conn_may_parse(c))
+	// Also without input: the end of a message may be due, unless none has begun.
+	if ((c->state != CONN_IDLE || buf_len(&c->in) > 0) && conn_may_parse(c))
 		buf_consume(&c->in, parse(c, (const char *)buf_data(&c->in), buf_len(&c->in)));
 	if (c->state >= CONN_CLOSE)
 		buf_release(&c->in);

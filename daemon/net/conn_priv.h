@@ -99,9 +99,9 @@ struct net {
 	struct ev_prepare prepare;
 	struct ev_idle again; // keeps the loop from sleeping while a connection is dirty
 	struct ev_timer sweep;
-	char rbuf[CONN_READ_MAX]; // shared: nothing stays in it from one read to the next
-	char *bulk;               // the same for those with large bodies, CONN_BULK_MAX; NULL while there are none
+	char *bulk; // for those with large bodies, CONN_BULK_MAX; NULL while there are none
 	size_t bulk_count;
+	char rbuf[CONN_READ_MAX]; // the last, not zeroed. Shared: nothing stays in it from one read to the next
 };
 
 // --- conn.c ---

@@ -7,7 +7,9 @@
 #include <errno.h>
 #include <linux/sockios.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <utlist.h>
@@ -292,9 +294,11 @@ static void on_sweep(struct ev_loop *loop, struct ev_timer *w, int revents)
 
 struct net *net_new(struct ev_loop *loop, const struct net_limits *limits, const struct net_hooks *hooks)
 {
-	struct net *n = calloc(1, sizeof(*n));
+	struct net *n = malloc(sizeof(*n));
 	if (!n)
 		return NULL;
+	// What nobody has written to takes no memory: 60 KiB of an idle daemon's.
+	memset(n, 0, offsetof(struct net, rbuf));
 	n->loop = loop;
 	n->limits = *limits;
 	n->hooks = *hooks;

@@ -26,6 +26,9 @@ int files_error(struct err *e, int rc, const char *path);
 void files_put_name(struct jsonw *w, const char *key, const char *s, size_t n);
 // "file", "dir", "symlink" or "other".
 const char *files_type(mode_t mode);
+// The permissions in octal digits, somewhere in TEXT.
+enum { FILES_MODE = 8 };
+const char *files_mode(char text[static FILES_MODE], mode_t mode);
 // Writes mode, uid and gid.
 void files_put_owner(struct jsonw *w, const struct stat *st);
 // Writes symlink_target: of the link NAME of the directory AT, "" for anything else.

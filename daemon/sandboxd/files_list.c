@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define STEP_OUT ((size_t)64 * 1024)
+#define ENTRY_ROOM ((size_t)256) // for one as JSON without its path
 enum { ERRORS_MAX = 1000 };
 
 struct list {
@@ -28,12 +29,52 @@ struct list {
 	int fatal; // negative errno: there is no list
 };
 
+static char *put_int(char *to, int64_t v)
+{
+	return v < 0 ? buf_put_u64(BUF_PUT(to, "-"), UINT64_C(0) - (uint64_t)v) : buf_put_u64(to, (uint64_t)v);
+}
+
+static char *put_owner(char *to, const struct stat *st)
+{
+	char mode[FILES_MODE];
+	const char *digits = files_mode(mode, st->st_mode);
+	to = BUF_PUT(to, ",\"mode\":\"");
+	to = buf_put(to, digits, strlen(digits));
+	to = buf_put_u64(BUF_PUT(to, "\",\"uid\":"), st->st_uid);
+	to = buf_put_u64(BUF_PUT(to, ",\"gid\":"), st->st_gid);
+	return BUF_PUT(to, ",\"symlink_target\":\"\"");
+}
+
+// As put_entry, for one whose path needs no escapes and that leads nowhere: nearly all. Member by member a list took a quarter longer.
+static void put_usual(struct list *l, const struct walk_entry *e, const struct stat *st)
+{
+	const char *type = files_type(st->st_mode);
+	jsonw_raw(&l->json, "", 0); // the comma
+	char *start = (char *)buf_reserve(&l->work.out, ENTRY_ROOM + e->path_len);
+	if (!start)
+		return;
+	char *to = BUF_PUT(start, "{\"path\":\"");
+	to = buf_put(to, e->path, e->path_len);
+	to = put_int(BUF_PUT(to, "\",\"modified\":"), st->st_mtime);
+	to = BUF_PUT(to, ",\"type\":\"");
+	to = buf_put(to, type, strlen(type));
+	to = put_int(BUF_PUT(to, "\",\"size\":"), st->st_size);
+	if (l->detailed)
+		to = put_owner(to, st);
+	to = BUF_PUT(to, "}");
+	buf_commit(&l->work.out, (size_t)(to - start));
+}
+
 static void put_entry(struct list *l, const struct walk_entry *e)
 {
 	struct stat st;
 	struct jsonw *w = &l->json;
 	if (walk_stat(e, &st) < 0 || (l->has_since && st.st_mtime < l->since))
 		return;
+	if (!S_ISLNK(st.st_mode) && jsonw_plain(e->path, e->path_len)) {
+		put_usual(l, e, &st);
+		return;
+	}
 	jsonw_obj(w);
 	files_put_name(w, "path", e->path, e->path_len);
 	jsonw_kint(w, "modified", st.st_mtime);

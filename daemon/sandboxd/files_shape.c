@@ -2,8 +2,8 @@
 #include "daemon/sandboxd/files.h"
 #include "proto/text.h"
 
+#include <assert.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +12,17 @@
 static int out_of_memory(struct err *e)
 {
 	return err_sys(e, -ENOMEM, "path");
+}
+
+enum { KEY_ROOM = 32 };
+
+// KEY_b64. (printf was a twentieth of a small request.)
+static void put_b64_key(char to[static KEY_ROOM], const char *key)
+{
+	size_t n = strlen(key);
+	assert(n + sizeof "_b64" <= KEY_ROOM);
+	memcpy(to, key, n);
+	memcpy(to + n, "_b64", sizeof "_b64");
 }
 
 // The raw bytes of a path in base64: *ASKED, the caller's.
@@ -37,10 +48,10 @@ static int decode_path(const char *key, const char *text, size_t n, char **asked
 int files_body_path(
 	const struct sandboxd *s, const json_t *doc, const char *key, char **path, char **asked, struct err *e)
 {
-	char b64[32];
+	char b64[KEY_ROOM];
 	const char *text;
 	size_t n;
-	(void)snprintf(b64, sizeof b64, "%s_b64", key);
+	put_b64_key(b64, key);
 	int rc = jsonr_str(doc, b64, 0, &text, &n, e);
 	if (rc < 0)
 		return -1;
@@ -158,8 +169,8 @@ void files_put_name(struct jsonw *w, const char *key, const char *s, size_t n)
 	jsonw_str(w, s, n);
 	if (text_utf8_valid(s, n))
 		return;
-	char b64[32];
-	(void)snprintf(b64, sizeof b64, "%s_b64", key);
+	char b64[KEY_ROOM];
+	put_b64_key(b64, key);
 	jsonw_key(w, b64);
 	jsonw_b64(w, s, n);
 }
@@ -178,13 +189,19 @@ const char *files_type(mode_t mode)
 	}
 }
 
+const char *files_mode(char text[static FILES_MODE], mode_t mode)
+{
+	char *at = text + FILES_MODE - 1;
+	*at = '\0';
+	for (unsigned m = mode & 07777; m || !*at; m /= 8) // printf was a tenth of a list
+		*--at = (char)('0' + m % 8);
+	return at;
+}
+
 void files_put_owner(struct jsonw *w, const struct stat *st)
 {
-	char mode[8], *at = mode + sizeof mode - 1;
-	*at = '\0';
-	for (unsigned m = st->st_mode & 07777; m || !*at; m /= 8) // printf was a tenth of a list
-		*--at = (char)('0' + m % 8);
-	jsonw_kstr(w, "mode", at);
+	char mode[FILES_MODE];
+	jsonw_kstr(w, "mode", files_mode(mode, st->st_mode));
 	jsonw_kint(w, "uid", st->st_uid);
 	jsonw_kint(w, "gid", st->st_gid);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Surface B's files in both codecs: what envd 0.6.13 answered, exchange by exchange, and what it should have.
+#include "tests/integration/envdkit.h"
 #include "tests/integration/fskit.h"
 #include "tests/integration/suites.h"
 
@@ -369,7 +370,7 @@ START_TEST(huge_directory_blocks_the_others)
 	fs_start(&k, _i, NULL, NULL);
 	fs_dir(in_ws(&k, "many"), 0755);
 	for (int n = 0; n < MANY; n++) {
-		(void)snprintf(name, sizeof name, "f%05d", n * 7919 % MANY);
+		(void)snprintf(name, sizeof name, "file-%05d", n * 7919 % MANY);
 		touch(in_ws(&k, "many"), name);
 	}
 	struct client *c = client_connect_to(k.d->envd_host, k.d->envd_port, 0);
@@ -386,7 +387,7 @@ START_TEST(huge_directory_blocks_the_others)
 	ck_assert_uint_eq(json_array_size(list), MANY);
 	json_array_foreach(list, i, e)
 	{
-		(void)snprintf(name, sizeof name, "f%05zu", i);
+		(void)snprintf(name, sizeof name, "file-%05zu", i);
 		ck_assert_str_eq(j_str(e, "name"), name);
 	}
 	client_request(c, "POST", "/filesystem.Filesystem/Remove", NULL, body, strlen(body));
@@ -423,6 +424,28 @@ START_TEST(client_leaves_a_long_list)
 	ck_assert_int_le(d_fd_count(k.d), fds);
 	fs_call(&k, "Stat", "{\"path\":\"/\"}", &r);
 	ck_assert_int_eq(r.status, 200);
+	resp_release(&r);
+	fs_finish(&k);
+}
+END_TEST
+
+// A path that was forgotten is neither the user's home nor (which is all that this test could lose) the default directory.
+START_TEST(forgotten_path_takes_the_home_away)
+{
+	static const char *const bodies[] = {
+		"{}", "{\"path\":\"\"}", "{\"destination\":\"x\"}", "{\"source\":\"\",\"destination\":\"x\"}"};
+	struct fskit k;
+	struct resp r = {0};
+	char json[300];
+	fs_start(&k, false, NULL, NULL);
+	ck_assert_int_eq(mkdir(in_ws(&k, "default"), 0755), 0);
+	(void)snprintf(json, sizeof json, "{\"defaultWorkdir\":\"%s\"}", in_ws(&k, "default"));
+	ck_assert_int_eq(envd_init(k.d, json), 204);
+	for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+		fs_call(&k, i < 2 ? "Remove" : "Move", bodies[i], &r);
+		fs_assert_error(&r, 400, "invalid_argument");
+		ck_assert_int_eq(access(in_ws(&k, "default"), F_OK), 0);
+	}
 	resp_release(&r);
 	fs_finish(&k);
 }
@@ -466,6 +489,7 @@ Suite *envd_filesystem_suite(void)
 	tcase_add_loop_test(tc, metadata_is_not_told_right, 0, CODECS);
 	tcase_add_loop_test(tc, made_directories_belong_to_others, 0, CODECS);
 	tcase_add_loop_test(tc, tree_is_not_in_order, 0, CODECS);
+	tcase_add_test(tc, forgotten_path_takes_the_home_away);
 	tcase_add_test(tc, bad_input_has_another_shape);
 	tc = h_tcase(s, "huge", 90);
 	tcase_add_loop_test(tc, huge_directory_blocks_the_others, 0, CODECS);

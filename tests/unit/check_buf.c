@@ -256,6 +256,65 @@ START_TEST(shrink)
 }
 END_TEST
 
+// Memory of the caller's is not freed, and is left when it is too small.
+START_TEST(first_bytes_elsewhere)
+{
+	static const char text[] = "0123456789abcdef";
+	char room[8];
+	for (size_t n = 0; n < sizeof text; n++) {
+		struct buf b;
+		size_t len;
+		memset(room, 'x', sizeof room);
+		buf_init_in(&b, room, sizeof room);
+		buf_shrink(&b, 0);
+		for (size_t i = 0; i < n; i++)
+			buf_byte(&b, (unsigned char)text[i]);
+		SAME(&b, text, n);
+		ck_assert_int_eq(buf_data(&b) == (unsigned char *)room, n < sizeof room);
+		ck_assert_int_eq(strncmp(buf_cstr(&b), text, n), 0);
+		if (n > 2) {
+			buf_consume(&b, 2);
+			buf_append(&b, text, 2);
+			ck_assert_uint_eq(buf_len(&b), n);
+		}
+		char *taken = buf_take(&b, &len);
+		ck_assert_ptr_nonnull(taken);
+		ck_assert_uint_eq(strlen(taken), n);
+		ck_assert_uint_eq(len, n);
+		free(taken);
+		buf_init_in(&b, room, sizeof room);
+		buf_append(&b, text, n);
+		buf_release(&b);
+		buf_str(&b, "as new");
+		HOLDS(&b, "as new");
+		buf_release(&b);
+	}
+}
+END_TEST
+
+static int grow_elsewhere(void *arg)
+{
+	char room[8];
+	struct buf b;
+	buf_init_in(&b, room, sizeof room);
+	buf_str(&b, "1234567");
+	bool right = !buf_failed(&b);
+	buf_str(&b, arg);
+	int rc = buf_failed(&b);
+	right = right && buf_len(&b) == (rc < 0 ? 7 : 11) && memcmp(buf_data(&b), "1234567more", buf_len(&b)) == 0;
+	char *taken = buf_take(&b, NULL);
+	right = right && (taken == NULL) == (rc < 0);
+	free(taken);
+	return right ? rc : 1;
+}
+
+START_TEST(first_bytes_elsewhere_out_of_memory)
+{
+	char more[] = "more";
+	OOM_LOOP(grow_elsewhere, more);
+}
+END_TEST
+
 START_TEST(growth_doubles_up_to_the_limit)
 {
 	const size_t max = 1000000;
@@ -491,6 +550,8 @@ Suite *buf_suite(void)
 	tcase_add_test(tc, take);
 	tcase_add_test(tc, cstr);
 	tcase_add_test(tc, shrink);
+	tcase_add_test(tc, first_bytes_elsewhere);
+	tcase_add_test(tc, first_bytes_elsewhere_out_of_memory);
 	tcase_add_test(tc, growth_doubles_up_to_the_limit);
 	tcase_add_test(tc, consume_is_amortised);
 	tcase_add_test(tc, sliding_does_not_grow);

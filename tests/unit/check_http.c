@@ -417,19 +417,59 @@ START_TEST(life)
 }
 END_TEST
 
-// A connection between messages costs one small block.
+// A connection between messages costs one small block, and its last head if that is short.
 START_TEST(next_drops_memory)
 {
-	oom_fail_at(-1);
-	struct run r = {.kind = HTTP_REQUEST, .limits = &limits, .h = http_new(HTTP_REQUEST, &limits)};
-	int rc = r.h ? feed(BYTES(LENGTH("2") "hi"), (size_t)_i, take, &r) : -ENOMEM;
-	size_t live = oom_live();
+	char *pad = repeat("x", 1024), in[2048];
+	for (int big = 0; big < 2; big++) {
+		int n = snprintf(in, sizeof in, "GET /%s HTTP/1.1\r\nHost: h\r\n\r\n", big ? pad : "");
+		oom_fail_at(-1);
+		struct run r = {.kind = HTTP_REQUEST, .limits = &limits, .h = http_new(HTTP_REQUEST, &limits)};
+		int rc = r.h ? feed(in, (size_t)n, (size_t)_i, take, &r) : -ENOMEM;
+		size_t live = oom_live();
+		http_free(r.h);
+		size_t left = oom_live();
+		oom_off();
+		ck_assert_int_eq(rc, 0);
+		ck_assert_uint_eq(live, big ? 1 : 3);
+		ck_assert_uint_eq(left, 0);
+	}
+	free(pad);
+}
+END_TEST
+
+// A head that comes again byte for byte is not parsed again: that must not show, whatever follows it and however it is cut.
+START_TEST(same_head_again)
+{
+	static const char get[] = "GET /g?q HTTP/1.1\r\nHost: h\r\nX: y\r\n\r\n", zero[] = LENGTH("0");
+	static const struct again {
+		const char *in, *log;
+		size_t times;
+	} all[] = {
+		{get, "GET /g?q 1.1 keep|Host=h|X=y\nend\n", 3},
+		{NEXT, "GET /smuggled 1.1 keep|Host=h\nend\n", 1},
+		{LENGTH("2") "hi", "POST / 1.1 keep 2|Host=h|Content-Length=2\nbody:hi\nend\n", 2},
+		{LENGTH("2") "\r\n", "POST / 1.1 keep 2|Host=h|Content-Length=2\nbody:\r\n\nend\n", 2},
+		{zero, "POST / 1.1 keep 0|Host=h|Content-Length=0\nend\n", 3},
+		{CHUNKED "2\r\nhi\r\n0\r\nT: v\r\n\r\n",
+			"POST /c 1.1 keep chunked|Host=h|Transfer-Encoding=chunked\nbody:hi\nend\n", 3},
+		{"GET /e HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+			"GET /e 1.1 close|Host=h|Connection=close\nend\n", 2},
+		{"\r\nGET /e HTTP/1.1\r\nHost: h\r\n\r\n", "GET /e 1.1 keep|Host=h\nend\n", 2},
+		{LENGTH("2x"), "error 400\n", 1},
+	};
+	struct buf in = {0}, log = {0};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		for (size_t k = 0; k < all[i].times; k++) {
+			buf_str(&in, all[i].in);
+			buf_str(&log, all[i].log);
+		}
+	struct run r = run_of(HTTP_REQUEST, &limits);
+	ck_assert_int_eq(feed(buf_data(&in), buf_len(&in), (size_t)_i, take, &r), STOPPED);
+	ck_assert_str_eq(r.log, buf_cstr(&log));
 	http_free(r.h);
-	size_t left = oom_live();
-	oom_off();
-	ck_assert_int_eq(rc, 0);
-	ck_assert_uint_eq(live, 1);
-	ck_assert_uint_eq(left, 0);
+	buf_release(&in);
+	buf_release(&log);
 }
 END_TEST
 
@@ -467,6 +507,7 @@ Suite *http_suite(void)
 	tcase_add_loop_test(c, refused_early, 0, ROWS(early));
 	tcase_add_test(c, life);
 	tcase_add_loop_test(c, next_drops_memory, 0, FEED_SIZES);
+	tcase_add_loop_test(c, same_head_again, 0, FEED_SIZES);
 	tcase_add_loop_test(c, peer_closes, 0, ROWS(closings));
 	tcase_add_test(c, end_is_due_at_close);
 	suite_add_tcase(s, c);

@@ -284,7 +284,8 @@ enum { STEPS = sizeof steps / sizeof *steps };
 static _Noreturn void write_traced(struct kit *k, const unsigned char *bytes)
 {
 	size_t at = k->n;
-	ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0)
+		_exit(2);
 	raise(SIGSTOP);
 	for (int i = 0; i < STEPS; i++) {
 		if (copy_in(k, bytes + at, steps[i].n) < 0)

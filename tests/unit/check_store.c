@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -85,6 +86,45 @@ START_TEST(record_that_is_not_whole_is_believed)
 	}
 	ck_assert_ptr_nonnull(store_record_get(left, &n));
 	store_free(next);
+	storekit_release(&k);
+}
+END_TEST
+
+static off_t blocks_of(const struct store *s)
+{
+	struct stat st;
+	ck_assert_int_eq(fstat(s->memory, &st), 0);
+	return st.st_blocks;
+}
+
+// Short ones lie side by side, long ones on pages of their own, which are given back.
+START_TEST(records_of_any_size_come_back)
+{
+	static const size_t sizes[] = {1, STORE_SHORT - 16, STORE_SHORT - 15, 4080};
+	struct storekit k;
+	storekit_init(&k, 16);
+	char text[4096];
+	memset(text, 'r', sizeof text);
+	struct store_slot *before = storekit_take(&k), *slot = storekit_take(&k), *after = storekit_take(&k);
+	ck_assert_int_eq(store_record_put(before, "before", 6), 0);
+	ck_assert_int_eq(store_record_put(after, "after", 5), 0);
+	store_release(storekit_take(&k)); // writes the page of the marks
+	off_t blocks = blocks_of(k.daemon);
+	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+		size_t n;
+		text[sizes[i] - 1] = 'e';
+		ck_assert_int_eq(store_record_put(slot, text, sizes[i]), 0);
+		const char *p = store_record_get(slot, &n);
+		ck_assert_ptr_nonnull(p);
+		ck_assert_uint_eq(n, sizes[i]);
+		ck_assert_mem_eq(p, text, n);
+		ck_assert_mem_eq(store_record_get(before, &n), "before", 6);
+		ck_assert_mem_eq(store_record_get(after, &n), "after", 5);
+		text[sizes[i] - 1] = 'r';
+	}
+	ck_assert_int_gt(blocks_of(k.daemon), blocks);
+	store_release(slot);
+	ck_assert_int_eq(blocks_of(k.daemon), blocks);
 	storekit_release(&k);
 }
 END_TEST
@@ -338,6 +378,7 @@ Suite *store_suite(void)
 	TCase *tc = tcase_create("arena");
 	tcase_add_test(tc, slot_that_was_released_is_not_empty);
 	tcase_add_test(tc, record_that_is_not_whole_is_believed);
+	tcase_add_test(tc, records_of_any_size_come_back);
 	tcase_add_test(tc, punching_reaches_beyond_the_log);
 	tcase_add_test(tc, slot_half_released_is_lost);
 	tcase_add_test(tc, damaged_arena_is_opened);
