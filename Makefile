@@ -17,11 +17,11 @@ comma := ,
 B := $(BUILD)$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
 O := $(B)/obj$(if $(filter-out gcc cc,$(CC)),-$(notdir $(CC)))$(if $(DEV),-dev)
 
-# What has to be there to build and run, and what tests, `make lint` and `make conformance` need besides.
+# What has to be there to build and test, and what `make lint`, `make fuzz` and `make conformance` need besides.
 DEPS := gcc libc6-dev make pkg-config libev-dev node-llhttp libb64-dev check libsubunit-dev libjansson-dev uthash-dev \
 	protobuf-c-compiler libprotobuf-c-dev libmd-dev zlib1g-dev libseccomp-dev iproute2 iptables
-DEPS_TEST := python3-prometheus-client
 DEPS_LINT := clang clang-format
+DEPS_FUZZ := libclang-rt-14-dev
 DEPS_SDK := python3-venv git procps ca-certificates $(if $(shell command -v npm),,npm)
 
 # Flags. libev's watchers are cast to each other, hence no strict aliasing (its manual asks for it).
@@ -173,8 +173,8 @@ nightly:
 	@.ci/nightly
 
 deps:
-	@sh .ci/deps $(DEPS) $(if $(filter test,$(MAKECMDGOALS)),$(DEPS_TEST)) $(if $(filter lint fuzz,$(MAKECMDGOALS)),$(DEPS_LINT)) \
-		$(if $(filter conformance manifests,$(MAKECMDGOALS)),$(DEPS_SDK))
+	@sh .ci/deps $(DEPS) $(if $(filter lint fuzz,$(MAKECMDGOALS)),$(DEPS_LINT)) \
+		$(if $(filter fuzz,$(MAKECMDGOALS)),$(DEPS_FUZZ)) $(if $(filter conformance manifests,$(MAKECMDGOALS)),$(DEPS_SDK))
 
 clean:
 	rm -rf $(BUILD)

@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
@@ -34,11 +35,29 @@
 // Somebody stopped the child: no errno.
 #define STOPPED (-5000)
 
+// From so many descriptors on a child gets no copies of them: to make those and to close them again takes a quarter of each start of 2000
+// commands that stay.
+#define SHARE_FROM 256
+
 struct spawn_memory {
+	int low[3]; // below SPAWN_LOW: the ends of a child that has its parent's descriptors; the last is -1 if that cannot be
 	char *at;    // NULL: not mapped yet, or left to a child that would not die
 	bool raised; // celld has its commands' score
 	uint64_t ignored;
 };
+
+// Best effort.
+static void reserve_low(struct spawn_base *b)
+{
+	int *low = b->memory->low;
+	bool able = syscall(SYS_close_range, ~0u, ~0u, CLOSE_RANGE_UNSHARE) == 0 && b->devnull < (int)SPAWN_LOW;
+	for (int i = 0; i < 3; i++) {
+		low[i] = able ? fcntl(b->devnull, F_DUPFD_CLOEXEC, 3) : -1;
+		able = low[i] >= 0 && low[i] < (int)SPAWN_LOW;
+	}
+	if (!able)
+		io_close(&low[2]);
+}
 
 int spawn_base_init(struct spawn_base *b, const struct rlimit *nofile, int original_oom)
 {
@@ -55,7 +74,10 @@ int spawn_base_init(struct spawn_base *b, const struct rlimit *nofile, int origi
 	if (b->devnull < 0)
 		return -errno;
 	b->memory = calloc(1, sizeof *b->memory);
-	return b->memory ? 0 : -ENOMEM;
+	if (!b->memory)
+		return -ENOMEM;
+	reserve_low(b);
+	return 0;
 }
 
 void spawn_base_release(struct spawn_base *b)
@@ -63,6 +85,8 @@ void spawn_base_release(struct spawn_base *b)
 	io_close(&b->devnull);
 	if (b->memory && b->memory->at)
 		munmap(b->memory->at, MEMORY_SIZE);
+	for (int i = 0; b->memory && i < 3; i++)
+		io_close(&b->memory->low[i]);
 	free(b->memory);
 	b->memory = NULL;
 }
@@ -117,8 +141,9 @@ static uint64_t ignored_signals(void)
 static struct child *take_child(struct spawn_memory *m)
 {
 	if (!m->at) {
-		char *at = mmap(NULL, MEMORY_SIZE, PROT_READ | PROT_WRITE,
-			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+		// Shared: where children are forked, what they report is here all the same.
+		char *at = mmap(
+			NULL, MEMORY_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (at == MAP_FAILED)
 			return NULL;
 		mprotect(at, GUARD_SIZE, PROT_NONE);
@@ -218,6 +243,10 @@ static bool is_through(struct child *c)
 {
 	static const struct timespec look = {.tv_nsec = LOOK_MS * 1000000};
 	int64_t end = io_mono_ns() + look.tv_nsec;
+	if (c->needs.gate >= 0) {
+		struct pollfd gate = {.fd = c->needs.gate, .events = POLLIN};
+		return poll(&gate, 1, LOOK_MS) > 0;
+	}
 	while (__atomic_load_n(&c->busy, __ATOMIC_ACQUIRE)) {
 		syscall(SYS_futex, &c->busy, FUTEX_WAIT, 1, &look, NULL, 0);
 		if (io_mono_ns() >= end)
@@ -246,6 +275,31 @@ static int await(struct child *c, pid_t pid, enum spawn_step *step)
 	return rc;
 }
 
+static void drop_shared(const struct spawn_base *b)
+{
+	for (int i = 0; i < 3; i++)
+		dup3(b->devnull, b->memory->low[i], O_CLOEXEC);
+}
+
+// Its ends go where it finds them without those above. (What confines a child may need others.) False if it is to have copies.
+static bool share_descriptors(struct child *c)
+{
+	const struct spawn_base *b = c->base;
+	const int *fd = c->spec->fd;
+	memcpy(c->fd, fd, sizeof c->fd);
+	if (b->memory->low[2] < 0 || b->confine || (fd[0] < SHARE_FROM && fd[1] < SHARE_FROM && fd[2] < SHARE_FROM))
+		return false;
+	for (int i = 0; i < 3; i++) {
+		if (fd[i] >= 0 && dup3(fd[i], b->memory->low[i], O_CLOEXEC) < 0) {
+			drop_shared(b);
+			return false;
+		}
+	}
+	for (int i = 0; i < 3; i++)
+		c->fd[i] = fd[i] < 0 ? -1 : b->memory->low[i];
+	return true;
+}
+
 static int run_once(struct child *c, pid_t *pid, enum spawn_step *step)
 {
 	const struct spawn_base *b = c->base;
@@ -257,8 +311,14 @@ static int run_once(struct child *c, pid_t *pid, enum spawn_step *step)
 	sigset_t all, old;
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &old);
-	pid_t p = spawn_clone(b->memory->at + GUARD_SIZE, STACK_SIZE, spawn_child, c, group, &c->needs, &c->busy);
+	bool share = share_descriptors(c);
+	pid_t p =
+		spawn_clone(b->memory->at + GUARD_SIZE, STACK_SIZE, spawn_child, c, group, share, &c->needs, &c->busy);
 	rc = p < 0 ? p : await(c, p, step);
+	if (share)
+		drop_shared(b);
+	if (p >= 0)
+		io_close(&c->needs.gate);
 	sigprocmask(SIG_SETMASK, &old, NULL);
 	if (rc < 0)
 		return rc;

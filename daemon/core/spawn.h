@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// spawn: starts one process. The parent half prepares everything; the child half shares its memory until exec, on a stack of its own, and
-// makes only async-signal-safe calls. The child gets descriptors 0-2 alone, default dispositions, an empty mask, a session of its own,
-// the limits that celld was started with. Every path that launches something goes through here.
+// spawn: starts one process. The parent half prepares everything; the child half shares its memory until exec, on a stack of its own (where
+// that is refused it is forked), and makes only async-signal-safe calls. The child gets descriptors 0-2 alone, default dispositions, an empty
+// mask, a session of its own, the limits that celld was started with. Every path that launches something goes through here.
 #ifndef CELLD_CORE_SPAWN_H
 #define CELLD_CORE_SPAWN_H
 

@@ -121,13 +121,15 @@ ON_OWN_STACK static void child_close(void)
 ON_OWN_STACK static void child_descriptors(struct child *c)
 {
 	const struct spawn_spec *s = c->spec;
+	if (c->needs.part && syscall(SYS_close_range, SPAWN_LOW, ~0u, CLOSE_RANGE_UNSHARE) < 0)
+		child_fail(c, SPAWN_SETUP);
 	if (c->needs.join) {
 		int fd = openat(cgroup_fd(s->cgroup), "cgroup.procs", O_WRONLY | O_CLOEXEC);
 		if (fd < 0 || write(fd, "0", 1) < 0)
 			child_fail(c, SPAWN_SETUP);
 	}
 	for (int i = 0; i < 3; i++) {
-		if (dup2(s->fd[i] < 0 ? c->base->devnull : s->fd[i], i) < 0)
+		if (dup2(c->fd[i] < 0 ? c->base->devnull : c->fd[i], i) < 0)
 			child_fail(c, SPAWN_SETUP);
 	}
 	if (s->controlling_tty && ioctl(0, TIOCSCTTY, 0) < 0)

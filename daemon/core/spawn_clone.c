@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/core/spawn_clone.h"
 
+#include "daemon/io.h"
+
 #include <errno.h>
 #include <linux/sched.h>
 #include <sched.h>
@@ -114,7 +116,7 @@ static int enter(void *arg)
 	_exit(127);
 }
 
-// Kernels and containers without clone3. The entry is at the end of the child's memory: the caller of this may be gone before the child.
+// Without clone3. The entry is at the end of the child's memory: the caller of this may be gone before the child.
 static long call_clone(char *stack, size_t size, void (*fn)(void *arg), void *arg, uint32_t *busy)
 {
 	size -= (sizeof(struct entry) + 15) / 16 * 16;
@@ -124,24 +126,68 @@ static long call_clone(char *stack, size_t size, void (*fn)(void *arg), void *ar
 	return pid < 0 ? -errno : pid;
 }
 
-pid_t spawn_clone(void *stack, size_t size, void (*fn)(void *arg), void *arg, int group, struct spawn_needs *needs,
-	uint32_t *busy)
+// Without memory that two processes have. What the kernel clears at the end of a shared memory it does not clear here: the child's end of a
+// pipe tells of it, being closed by whatever program it runs.
+static long call_fork(void (*fn)(void *arg), void *arg, int *gate)
+{
+	int ends[2];
+	int rc = io_pipe(ends);
+	if (rc < 0)
+		return rc;
+	pid_t pid = _Fork();
+	int err = errno;
+	if (pid == 0) {
+		fn(arg);
+		_exit(127);
+	}
+	io_close(&ends[1]);
+	if (pid < 0)
+		io_close(&ends[0]);
+	*gate = ends[0];
+	return pid < 0 ? -err : pid;
+}
+
+// None, forbidden, or (of clone3, of two kinds) too old to know of signals or groups.
+static bool is_refused(long result)
+{
+	return result == -ENOSYS || result == -EPERM || result == -EINVAL || result == -E2BIG;
+}
+
+pid_t spawn_clone(void *stack, size_t size, void (*fn)(void *arg), void *arg, int group, bool share,
+	struct spawn_needs *needs, uint32_t *busy)
 {
 	struct request request = {
-		.flags = CLONE_VM | CLONE_CHILD_CLEARTID | CLONE_CLEAR_SIGHAND | (group < 0 ? 0 : CLONE_INTO_CGROUP),
+		.flags = CLONE_VM | CLONE_CHILD_CLEARTID | CLONE_CLEAR_SIGHAND | (group < 0 ? 0 : CLONE_INTO_CGROUP) |
+			 (share ? CLONE_FILES : 0),
 		.child_tid = (uintptr_t)busy,
 		.exit_signal = SIGCHLD,
 		.stack = (uintptr_t)stack,
 		.stack_size = size,
 		.cgroup = group < 0 ? 0 : (uint64_t)group,
 	};
+	enum spawn_way way = needs->way;
+	long pid = -ENOSYS;
 	*busy = 1;
-	*needs = (struct spawn_needs){0};
-	long pid = call(&request, fn, arg);
-	// None, forbidden, or (of two kinds) too old to know of signals or groups: then without.
-	if (pid == -ENOSYS || pid == -EPERM || pid == -EINVAL || pid == -E2BIG) {
-		*needs = (struct spawn_needs){.join = group >= 0, .reset = true};
-		pid = call_clone(stack, size, fn, arg, busy);
+	*needs = (struct spawn_needs){.way = way, .gate = -1};
+	if (way == SPAWN_CLONE3) {
+		needs->part = share;
+		pid = call(&request, fn, arg);
+		if (is_refused(pid))
+			way = SPAWN_CLONE;
 	}
+	if (way != SPAWN_CLONE3) {
+		needs->part = false;
+		needs->reset = true;
+		needs->join = group >= 0;
+	}
+	if (way == SPAWN_CLONE) {
+		pid = call_clone(stack, size, fn, arg, busy);
+		if (is_refused(pid))
+			way = SPAWN_FORK;
+	}
+	if (way == SPAWN_FORK)
+		pid = call_fork(fn, arg, &needs->gate);
+	if (pid > 0)
+		needs->way = way;
 	return (pid_t)pid;
 }

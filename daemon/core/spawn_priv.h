@@ -10,6 +10,9 @@
 #include <limits.h>
 #include <stdint.h>
 
+// Below it lies all that a child needs which has had no copies of its parent's descriptors.
+#define SPAWN_LOW 64u
+
 // What the child half needs, all of it prepared; and where it reports, in memory that both have.
 struct child {
 	const struct spawn_base *base;
@@ -17,6 +20,7 @@ struct child {
 	const char *dirs; // PATH of the child; NULL: the program is a path itself
 	char **sh;        // like_shell: argv for /bin/sh, its second one still to be set
 	uint32_t busy;    // until the child no more needs this memory: it has run the program, or ended
+	int fd[3];        // the spec's, or copies of them
 	bool switch_user;
 	struct limits limits;
 	struct spawn_needs needs;

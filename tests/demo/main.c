@@ -68,7 +68,7 @@ static bool alone(struct demo *d, const char *dir)
 	if (sandbox_start(&d->box, d->celld, dir, pid1) < 0)
 		return false;
 	printf("\n%s alone: %s, port %d\n\n", d->celld,
-		pid1 ? "PID 1 of a namespace of its own" : "with --init (no PID namespace to be had here: needs root)",
+		pid1 ? "PID 1 of a namespace of its own" : "with --init (no PID namespace to be had here)",
 		d->box.port);
 	demo_survival(d);
 	return true;

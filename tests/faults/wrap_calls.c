@@ -224,17 +224,17 @@ pid_t __wrap_fork(void)
 
 // The daemon's own, for it calls the kernel without the C library.
 struct spawn_needs;
-pid_t __real_spawn_clone(void *stack, size_t size, void (*fn)(void *arg), void *arg, int group,
+pid_t __real_spawn_clone(void *stack, size_t size, void (*fn)(void *arg), void *arg, int group, bool share,
 	struct spawn_needs *needs, uint32_t *busy);
-pid_t __wrap_spawn_clone(void *stack, size_t size, void (*fn)(void *arg), void *arg, int group,
+pid_t __wrap_spawn_clone(void *stack, size_t size, void (*fn)(void *arg), void *arg, int group, bool share,
 	struct spawn_needs *needs, uint32_t *busy);
-pid_t __wrap_spawn_clone(void *stack, size_t size, void (*fn)(void *arg), void *arg, int group,
+pid_t __wrap_spawn_clone(void *stack, size_t size, void (*fn)(void *arg), void *arg, int group, bool share,
 	struct spawn_needs *needs, uint32_t *busy)
 {
 	FAULT_CALL("spawn_clone");
 	if (fault_hits(&call, FAULT_FORK, where))
 		return -errno;
-	return __real_spawn_clone(stack, size, fn, arg, group, needs, busy);
+	return __real_spawn_clone(stack, size, fn, arg, group, share, needs, busy);
 }
 
 // The daemon leaves by it, without the end of a process at which a leak checker looks.

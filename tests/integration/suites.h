@@ -25,6 +25,7 @@
 	X(ends) \
 	X(children) \
 	X(confine) \
+	X(refused) \
 	X(apart) \
 	X(kills) \
 	X(cgroup) \

@@ -41,6 +41,26 @@ START_TEST(a_child_gets_three_descriptors)
 }
 END_TEST
 
+// Where it gets no copies of them. (3 is what lists them.)
+START_TEST(a_child_of_one_with_many_descriptors_gets_three)
+{
+	struct spawnkit f;
+	spawnkit_init(&f);
+	for (int i = 0; i < 400; i++)
+		ck_assert_int_gt(fcntl(2, F_DUPFD, 3), 2); // inheritable ones
+	size_t before = spawnkit_fds();
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(spawnkit_shell(&f, "echo /proc/self/fd/*; echo e >&2; read x || echo eof"), 0);
+		ck_assert_str_eq(f.out, "/proc/self/fd/0 /proc/self/fd/1 /proc/self/fd/2 /proc/self/fd/3\neof\n");
+		ck_assert_str_eq(f.err, "e\n");
+		ck_assert_int_eq(spawnkit_program(&f, "/no/such"), -ENOENT);
+		ck_assert_int_eq(f.step, SPAWN_EXEC);
+		ck_assert_uint_eq(spawnkit_fds(), before);
+	}
+	spawnkit_release(&f);
+}
+END_TEST
+
 START_TEST(a_child_starts_with_clean_signals)
 {
 	struct spawnkit f;
@@ -415,13 +435,13 @@ START_TEST(like_a_shell_but_what_is_too_long_is_told)
 }
 END_TEST
 
-Suite *spawn_suite(void)
+static TCase *add_case(Suite *s, const char *name)
 {
-	Suite *s = suite_create("spawn");
-	TCase *t = tcase_create("run");
+	TCase *t = tcase_create(name);
 	suite_add_tcase(s, t);
 	tcase_set_timeout(t, 20);
 	tcase_add_test(t, a_child_gets_three_descriptors);
+	tcase_add_test(t, a_child_of_one_with_many_descriptors_gets_three);
 	tcase_add_test(t, a_child_starts_with_clean_signals);
 	tcase_add_test(t, a_child_leads_its_session);
 	tcase_add_test(t, oom_score_is_the_larger_of_100_and_the_containers);
@@ -436,5 +456,13 @@ Suite *spawn_suite(void)
 	tcase_add_test(t, who_is_not_root_stays_who_it_is);
 	tcase_add_test(t, like_a_shell_what_cannot_run_is_the_commands_own_end);
 	tcase_add_test(t, like_a_shell_but_what_is_too_long_is_told);
+	return t;
+}
+
+Suite *spawn_suite(void)
+{
+	Suite *s = suite_create("spawn");
+	add_case(s, "run");
+	tcase_add_checked_fixture(add_case(s, "forked"), spawnkit_fork_only, NULL);
 	return s;
 }

@@ -231,10 +231,9 @@ START_TEST(limits_are_the_commands)
 }
 END_TEST
 
-Suite *spawn_wait_suite(void)
+static TCase *add_case(Suite *s, const char *name)
 {
-	Suite *s = suite_create("spawn_wait");
-	TCase *t = tcase_create("wait");
+	TCase *t = tcase_create(name);
 	suite_add_tcase(s, t);
 	tcase_set_timeout(t, 30);
 	tcase_add_test(t, a_child_that_is_stopped_holds_nobody);
@@ -244,5 +243,13 @@ Suite *spawn_wait_suite(void)
 	tcase_add_test(t, a_child_joins_its_group);
 	tcase_add_test(t, a_group_that_is_none);
 	tcase_add_test(t, limits_are_the_commands);
+	return t;
+}
+
+Suite *spawn_wait_suite(void)
+{
+	Suite *s = suite_create("spawn_wait");
+	add_case(s, "wait");
+	tcase_add_checked_fixture(add_case(s, "forked"), spawnkit_fork_only, NULL);
 	return s;
 }

@@ -8,10 +8,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <sched.h>
+#include <seccomp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -119,4 +122,23 @@ int spawnkit_shell(struct spawnkit *f, const char *script)
 	int rc = spawnkit_program(f, "/bin/sh");
 	f->argv[1] = NULL;
 	return rc;
+}
+
+void spawnkit_fork_only(void)
+{
+	const char *ck_fork = getenv("CK_FORK");
+	if (ck_fork && strcmp(ck_fork, "no") == 0)
+		return;
+	// Not of vfork, by which shells start commands, nor of the leak checker, who looks at its own process so.
+	unsigned long shares = CLONE_VM | CLONE_VFORK | CLONE_THREAD | CLONE_UNTRACED;
+	struct scmp_arg_cmp flags = SCMP_A0(SCMP_CMP_MASKED_EQ, shares, CLONE_VM);
+	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
+	ck_assert_ptr_nonnull(ctx);
+	ck_assert_int_eq(seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0), 0);
+	ck_assert_int_eq(seccomp_rule_add_array(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1, &flags), 0);
+	ck_assert_int_eq(seccomp_load(ctx), 0);
+	seccomp_release(ctx);
+	// The kernel itself has another error for these.
+	ck_assert_int_eq(syscall(SYS_clone, CLONE_VM | CLONE_FS | CLONE_NEWNS, NULL, NULL, NULL, NULL), -1);
+	ck_assert_int_eq(errno, EPERM);
 }

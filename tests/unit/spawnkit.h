@@ -29,5 +29,7 @@ size_t spawnkit_fds(void);
 // Runs the spec; its output, and its status, are in F. The result is spawn_run's.
 int spawnkit_program(struct spawnkit *f, const char *path);
 int spawnkit_shell(struct spawnkit *f, const char *script);
+// A checked fixture: from then on celld's children can only be forked. Not where tests share a process (CK_FORK=no).
+void spawnkit_fork_only(void);
 
 #endif
