@@ -75,7 +75,7 @@ size_t net_conn_count(const struct net *n);
 // At the limit the longest idle connection makes room; if none is idle, up to 16 more are taken that are served only on
 // routes marked ROUTE_VITAL, 503 else. 0, -ENOMEM, or -EUSERS (these are all in use too).
 int net_add_take(struct net *n, int fd, const struct route_table *table);
-// Closes the connection that has been idle for longest, for its descriptor: false if none is idle.
+// Closes the connection that has been idle for longest, for its descriptor: false if none is idle, as far as a few looks tell.
 bool net_evict(struct net *n);
 // Flushes every dirty connection once, by hand (the loop's own hook does it each turn while it runs).
 void net_flush(struct net *n);

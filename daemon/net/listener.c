@@ -22,7 +22,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BATCH 64 // connections a wake, so that those already here get their turn
+// Connections a wake, after all that those already here have sent: at the limit the reserve of net is as large, and who has sent a request and
+// is then in the way of others would see a reset where it should see an answer.
+#define BATCH 16
 #define REST 0.1 // seconds
 
 // Any address that we listen on; sized by LEN.
@@ -292,6 +294,7 @@ struct listener *listener_new(struct ev_loop *loop, int fd, void (*take)(void *a
 	l->arg = arg;
 	ev_io_init(&l->readable, on_readable, fd, EV_READ);
 	ev_timer_init(&l->rest, on_rested, REST, 0.);
+	ev_set_priority(&l->readable, -1);
 	l->readable.data = l->rest.data = l;
 	io_watch(loop, &l->readable);
 	return l;

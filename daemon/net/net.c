@@ -15,6 +15,7 @@
 #include <utlist.h>
 
 #define SECONDS(s) ((int64_t)((s)*1e9))
+#define EVICT_LOOKS 64
 
 int64_t conn_now(struct net *n)
 {
@@ -364,10 +365,18 @@ void net_each(const struct net *n, void (*fn)(void *arg, const struct conn_info 
 
 bool net_evict(struct net *n)
 {
-	if (!n->idle)
-		return false;
-	conn_kill(n->idle);
-	return true;
+	struct conn *c;
+	int looks = EVICT_LOOKS;
+	DL_FOREACH2(n->idle, c, onext)
+	{
+		if (io_pending(c->fd) <= 0) { // else a request waits in it, and the end would be a reset
+			conn_kill(c);
+			return true;
+		}
+		if (--looks == 0)
+			break;
+	}
+	return false;
 }
 
 // Room for one more: 0 and *RESERVE, or -EUSERS.
@@ -379,6 +388,9 @@ static int make_room(struct net *n, bool *reserve)
 	if (net_evict(n))
 		return 0;
 	*reserve = true;
+	if (n->reserve_count < NET_RESERVE)
+		return 0;
+	net_flush(n); // what those there have been answered is not to be lost
 	if (n->reserve_count < NET_RESERVE)
 		return 0;
 	struct conn *c;

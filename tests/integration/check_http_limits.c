@@ -3,6 +3,7 @@
 #include "tests/integration/harness.h"
 #include "tests/integration/suites.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -378,6 +379,31 @@ START_TEST(idle_connections_lock_others_out)
 }
 END_TEST
 
+// Who has sent a request gets an answer, whoever came after it: these all wait when the daemon looks.
+START_TEST(crowd_is_reset)
+{
+	struct testd *d = d_start("--max-conns", "8");
+	struct client *c[100];
+	struct resp r = {0};
+	int served = 0;
+	ck_assert_int_eq(kill(d->daemon, SIGSTOP), 0);
+	for (int i = 0; i < 100; i++) {
+		c[i] = client_connect(d);
+		client_request(c[i], "GET", "/processes", NULL, NULL, 0);
+	}
+	ck_assert_int_eq(kill(d->daemon, SIGCONT), 0);
+	for (int i = 0; i < 100; i++) {
+		client_response(c[i], &r);
+		ck_assert_msg(r.status == 200 || r.status == 503, "request %d: %d", i, r.status);
+		served += r.status == 200;
+		client_close(c[i]);
+	}
+	ck_assert_int_ge(served, CONNS);
+	resp_release(&r);
+	d_finish(d);
+}
+END_TEST
+
 Suite *http_limits_suite(void)
 {
 	Suite *s = suite_create("http_limits");
@@ -394,5 +420,6 @@ Suite *http_limits_suite(void)
 	tc = h_tcase(s, "count", 30);
 	tcase_add_test(tc, health_fails_at_the_connection_limit);
 	tcase_add_test(tc, idle_connections_lock_others_out);
+	tcase_add_test(tc, crowd_is_reset);
 	return s;
 }
