@@ -280,7 +280,7 @@ START_TEST(connections_go_to_take_in_batches)
 		ck_assert_int_ge(dial(AF_INET, port), 0);
 	run_for(t.loop, 20);
 	ck_assert_int_eq(t.count, MANY);
-	ck_assert_int_eq(t.most_in_turn, 64);
+	ck_assert_int_eq(t.most_in_turn, 16);
 	ck_assert_int_eq(fcntl(t.last, F_GETFD), FD_CLOEXEC);
 	ck_assert(fcntl(t.last, F_GETFL) & O_NONBLOCK);
 	listener_free(l);
