@@ -40,6 +40,7 @@ static void rest(struct slices *s)
 {
 	s->resting = true;
 	ev_idle_stop(s->loop, &s->awake);
+	ev_now_update(s->loop); // or it would be reckoned from before the turn, and be over
 	ev_timer_set(&s->rest, SLICE_REST_S, 0.);
 	ev_timer_start(s->loop, &s->rest);
 }
