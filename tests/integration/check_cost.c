@@ -353,7 +353,9 @@ static void assert_sleeps(const struct testd *d, int64_t ms)
 	pass_ms(ms);
 	wakeups = d_wakeups(d) - wakeups;
 	ticks = d_cpu_ticks(d) - ticks;
-	ck_assert_msg(wakeups <= 1, "%llu wake-ups in %lld ms", (unsigned long long)wakeups, (long long)ms);
+	// Where each call is interrupted on purpose a sleep is several.
+	ck_assert_msg(wakeups <= (getenv("FAULTS_ALL") ? 8 : 1), "%llu wake-ups in %lld ms",
+		(unsigned long long)wakeups, (long long)ms);
 	ck_assert_msg(ticks == 0, "%llu ticks in %lld ms", (unsigned long long)ticks, (long long)ms);
 }
 
