@@ -144,7 +144,7 @@ END_TEST
 START_TEST(commands_meddle)
 {
 	struct resp r = {0};
-	char command[PATH_MAX * 2];
+	char command[PATH_MAX * 3];
 	if (cg_none())
 		return;
 	struct testd *d = d_start("--cgroup", cg_base);
@@ -152,8 +152,12 @@ START_TEST(commands_meddle)
 	(void)snprintf(command, sizeof command, "echo 1 >%s/commands/1/cgroup.kill; sleep 5", cg_base);
 	ck_assert_str_eq(j_str(run(d, command, &r), "signal"), "SIGKILL");
 	ck_assert_int_gt(cg_run_number(d), 0);
+	// To a group of its own making: one that hands controllers down takes no processes.
+	char aside[PATH_MAX];
+	(void)snprintf(aside, sizeof aside, "%s/aside", cg_base);
+	ck_assert_int_eq(mkdir(aside, 0755), 0);
 	(void)snprintf(command, sizeof command,
-		"echo $$ >%s/cgroup.procs; for g in %s/commands/*/; do rmdir $g; done; exit 4", cg_base, cg_base);
+		"echo $$ >%s/cgroup.procs && for g in %s/commands/*/; do rmdir $g; done; exit 4", aside, cg_base);
 	ck_assert_int_eq(j_int(run(d, command, &r), "exit_code"), 4);
 	ck_assert_int_gt(cg_run_number(d), 0);
 	// One that leaves it frozen, or with groups below: the next command is not born there.
@@ -161,8 +165,8 @@ START_TEST(commands_meddle)
 		"echo 1 >$G/cgroup.freeze", "mkdir $G/sub", "mkdir $G/sub; echo 1 >$G/cgroup.freeze"};
 	for (size_t i = 0; i < sizeof traps / sizeof *traps; i++) {
 		int trap = cg_run_number(d);
-		(void)snprintf(command, sizeof command, "echo $$ >%s/cgroup.procs; G=%s/commands/%d; %s", cg_base,
-			cg_base, trap, traps[i]);
+		(void)snprintf(command, sizeof command, "echo $$ >%s/cgroup.procs && G=%s/commands/%d && { %s; }",
+			aside, cg_base, trap, traps[i]);
 		ck_assert_int_eq(j_int(run(d, command, &r), "exit_code"), 0);
 		for (int k = 0; k < 3; k++) {
 			int64_t start = h_now_ms();
@@ -176,11 +180,12 @@ START_TEST(commands_meddle)
 		ck_assert_int_eq(rmdir(command), i == 0 ? -1 : 0); // what is empty was removed
 	}
 	// One that has left its group does not get away.
-	(void)snprintf(command, sizeof command, "echo $$ >%s/cgroup.procs; sleep 4142.7; :", cg_base);
+	(void)snprintf(command, sizeof command, "echo $$ >%s/cgroup.procs && sleep 4142.7; :", aside);
 	req_pack(d, "POST", "/exec", &r, "{s:s, s:f}", "command", command, "timeout", 0.5);
 	ck_assert(j_bool(resp_json(&r), "timed_out"));
 	cg_assert_count(d, "sleep 4142.7", 0);
 	ck_assert_int_gt(cg_run_number(d), 0);
+	ck_assert_int_eq(rmdir(aside), 0);
 	resp_release(&r);
 	cg_finish(d);
 }

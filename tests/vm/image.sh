@@ -51,7 +51,7 @@ for f in passwd group nsswitch.conf ld.so.cache; do
 	cp "/etc/$f" root/etc
 done
 
-programs=$(dpkg -L coreutils bash dash util-linux mount grep sed mawk gawk findutils procps perl-base 2>/dev/null |
+programs=$(dpkg -L coreutils bash dash util-linux bsdutils mount grep sed mawk gawk findutils procps perl-base 2>/dev/null |
 	sed -n 's|^\(/usr\)*\(/s*bin/[^/]*\)$|/usr\2|p' | sort -u)
 for p in $programs; do
 	[ ! -f "$p" ] || cp -a "$p" "root$p"
