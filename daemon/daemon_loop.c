@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/daemon_loop.h"
 
+#include "daemon/io_watch.h"
 #include "daemon/log.h"
 #include "daemon/metrics.h"
 
@@ -12,7 +13,10 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 
 // Memory of last resort for libev's few arrays, which only ever grow, by doubling. Untouched, it costs nothing.
 #define RESERVE ((size_t)1024 * 1024)
@@ -37,6 +41,7 @@ static struct metrics *measured; // or NULL
 static double awake_at;          // loop time at which this turn began; 0 = none has
 static bool failing;             // since the timer was last due
 static int refs;
+static int epoll_fd = -1; // libev's, which it does not tell
 
 static bool is_reserve(const void *p)
 {
@@ -156,6 +161,28 @@ void loop_measure(struct ev_loop *loop, struct metrics *m)
 	ev_check_start(loop, &awake);
 }
 
+// The lowest descriptor that was free before libev made its loop, if that is an epoll now (it says that OTHER is not in it).
+static int find_epoll(int lowest, int other)
+{
+	bool is = lowest >= 0 && other >= 0 && epoll_ctl(lowest, EPOLL_CTL_DEL, other, NULL) < 0 && errno == ENOENT;
+	return is ? lowest : -1;
+}
+
+bool io_can_unwatch(void)
+{
+	return epoll_fd >= 0;
+}
+
+void io_unwatch(struct ev_loop *loop, ev_io *w)
+{
+	ev_io_stop(loop, w);
+	if (epoll_fd < 0 || epoll_ctl(epoll_fd, EPOLL_CTL_DEL, w->fd, NULL) == 0)
+		return;
+	// libev has had to make another one since, with another number. (ENOENT: it was not in it.)
+	if (errno == EBADF || errno == EINVAL)
+		epoll_fd = -1;
+}
+
 static void on_wake(struct ev_loop *loop, ev_async *w, int revents)
 {
 	(void)loop, (void)w, (void)revents;
@@ -165,7 +192,11 @@ struct ev_loop *loop_new(void)
 {
 	ev_set_allocator(allocate);
 	ev_set_syserr_cb(on_error);
+	int first = eventfd(0, EFD_CLOEXEC), other = eventfd(0, EFD_CLOEXEC);
+	close(first);
 	struct ev_loop *loop = ev_loop_new(EVFLAG_AUTO | EVFLAG_NOENV);
+	epoll_fd = loop ? find_epoll(first, other) : -1;
+	close(other);
 	if (!loop)
 		return NULL;
 	ev_async_init(&wake, on_wake);
@@ -191,4 +222,5 @@ void loop_free(struct ev_loop *loop)
 	ev_timer_stop(loop, &again);
 	ev_fork_stop(loop, &anew);
 	ev_loop_destroy(loop);
+	epoll_fd = -1;
 }

@@ -21,6 +21,8 @@
 #define APPEND_MAX ((size_t)1024 * 1024)
 // Kept allocated between turns.
 #define KEEP ((size_t)4096)
+// How long a file stays open after a line: commands come in bursts, and to open it safely takes eight calls.
+#define OPEN_S 1.0
 
 struct journals {
 	struct ev_loop *loop;
@@ -36,6 +38,11 @@ struct journal {
 	struct journals *set;
 	struct journal_spec spec;
 	char *dir, *name;
+	char *path; // of the file
+	int fd;     // it, open; or -1
+	dev_t dev;
+	ino_t ino;
+	ev_timer rest; // while it is open
 	struct buf wait;
 	uint64_t lost;
 	bool dirty, full, failing;
@@ -265,15 +272,59 @@ static int write_to(struct journal *j, int dirfd, int *fd, int64_t size)
 	return rc;
 }
 
+static void let_go(struct journal *j)
+{
+	ev_timer_stop(j->set->loop, &j->rest);
+	io_close(&j->fd);
+}
+
+static void on_rest(struct ev_loop *loop, ev_timer *w, int revents)
+{
+	(void)loop, (void)revents;
+	let_go(w->data);
+}
+
+// FD, just written to, is j's from here on.
+static void hold_on(struct journal *j, int fd)
+{
+	struct stat st;
+	if (fd >= 0 && fstat(fd, &st) == 0) {
+		j->dev = st.st_dev;
+		j->ino = st.st_ino;
+		j->fd = fd;
+		ev_timer_again(j->set->loop, &j->rest);
+	} else {
+		io_close(&fd);
+	}
+}
+
+// The file that is open is still the one with that name, the only one it has. Symlinks on the way to it would do no harm then.
+static bool is_there(const struct journal *j, int64_t *size)
+{
+	struct stat st;
+	if (j->fd < 0 || fstatat(AT_FDCWD, j->path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return false;
+	*size = st.st_size;
+	return st.st_dev == j->dev && st.st_ino == j->ino && S_ISREG(st.st_mode) && st.st_nlink == 1;
+}
+
 static int write_waiting(struct journal *j)
 {
 	int64_t size;
+	if (is_there(j, &size) && !j->lost && size + (int64_t)buf_len(&j->wait) <= j->spec.max) {
+		ev_timer_again(j->set->loop, &j->rest);
+		return write_buf(j->fd, &j->wait, &size);
+	}
+	let_go(j);
 	int dirfd = journals_dir(j->set, j->dir, true);
 	if (dirfd < 0)
 		return dirfd;
 	int fd = open_append(j->set, dirfd, j->name, &size);
 	int rc = fd < 0 ? fd : write_to(j, dirfd, &fd, size);
-	io_close(&fd);
+	if (rc == 0 && j->spec.rotate)
+		hold_on(j, fd);
+	else
+		io_close(&fd);
 	io_close(&dirfd);
 	return rc;
 }
@@ -358,9 +409,15 @@ struct journal *journal_new(struct journals *s, const struct journal_spec *spec)
 	j->set = s;
 	j->spec = *spec;
 	buf_init(&j->wait, 0);
+	j->fd = -1;
+	ev_init(&j->rest, on_rest);
+	j->rest.repeat = OPEN_S;
+	j->rest.data = j;
 	j->dir = strdup(spec->dir);
 	j->name = strdup(spec->name);
-	if (!j->dir || !j->name) {
+	if (asprintf(&j->path, "%s/%s/%s", s->root, spec->dir, spec->name) < 0)
+		j->path = NULL;
+	if (!j->dir || !j->name || !j->path) {
 		journal_drop(j);
 		return NULL;
 	}
@@ -372,9 +429,11 @@ void journal_drop(struct journal *j)
 	if (!j)
 		return;
 	forget_waiting(j);
+	let_go(j);
 	buf_release(&j->wait);
 	free(j->dir);
 	free(j->name);
+	free(j->path);
 	free(j);
 }
 

@@ -220,8 +220,12 @@ void proc_advance(struct proc *p)
 		finish(p);
 	else if (p->waited)
 		p->state = PROC_EXITED;
-	else
-		p->state = eof ? PROC_DRAINED : PROC_RUNNING;
+	else if (!eof)
+		p->state = PROC_RUNNING;
+	else if (p->state != PROC_DRAINED) {
+		p->state = PROC_DRAINED;
+		procs_stir(p->table); // it has likely ended: a look, in case the signal is lost
+	}
 }
 
 static void on_grace(struct ev_loop *loop, ev_timer *w, int revents)

@@ -228,7 +228,7 @@ void procs_store_release(struct procs *t);
 struct proc *proc_new(struct procs *t);
 // The pid of a new process is its own from now on: an ended one of that number is not found any more. 0 or -ENOMEM.
 int proc_enlist(struct proc *p);
-// Something was started, or the store was told something: what can wait until no more comes is done then.
+// Something was started, or seems to have ended, or the store was told something: what can wait until no more comes is done then.
 void procs_stir(struct procs *t);
 // Starts the timer of its deadline, if it has one.
 void proc_arm(struct proc *p);

@@ -73,10 +73,13 @@ void proc_stdin_close_now(struct proc *p)
 	if (p->in.fd >= 0) {
 		if (p->kind != PROC_TERMINAL && !p->waited) // later it goes with the others
 			proc_store_drop(p, 1u << STORE_STDIN);
-		ev_io_stop(p->table->loop, &p->in.io);
-		if (p->kind == PROC_TERMINAL)
-			p->in.fd = -1; // the master is read on
-		io_close(&p->in.fd);
+		if (p->kind == PROC_TERMINAL) { // the master is read on
+			ev_io_stop(p->table->loop, &p->in.io);
+			p->in.fd = -1;
+		} else {
+			io_unwatch(p->table->loop, &p->in.io);
+			io_close(&p->in.fd);
+		}
 	}
 	buf_release(&p->in.queue);
 	while (p->in.waiting)

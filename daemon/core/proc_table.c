@@ -171,6 +171,8 @@ static void on_calm(struct ev_loop *loop, ev_timer *w, int revents)
 {
 	(void)revents;
 	struct procs *t = w->data;
+	// A tracer that dies (strace into a closed pipe) takes the SIGCHLD along that it has just seen.
+	procs_reap(t);
 	store_wake(t->limits.store);
 	if (spawn_settle(t->base))
 		ev_timer_stop(loop, w);

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
@@ -497,6 +499,41 @@ START_TEST(signals_race_the_exit)
 }
 END_TEST
 
+// Traces the daemon until it is about to be told of a child's end, and goes away with that. False if it may not be traced here.
+static bool steal_sigchld(pid_t daemon)
+{
+	int status;
+	if (ptrace(PTRACE_SEIZE, daemon, 0, 0) < 0)
+		return false;
+	while (waitpid(daemon, &status, __WALL) == daemon && WIFSTOPPED(status)) {
+		long sig = status >> 16 ? 0 : WSTOPSIG(status);
+		if (sig == SIGCHLD) {
+			ck_assert_int_eq(ptrace(PTRACE_DETACH, daemon, 0, 0), 0);
+			return true;
+		}
+		ck_assert_int_eq(ptrace(PTRACE_CONT, daemon, 0, sig), 0);
+	}
+	ck_abort_msg("the daemon is gone");
+}
+
+// What `strace -p PID | head` does to whom it traces.
+START_TEST(tracer_takes_the_end_of_a_command_along)
+{
+	struct testd *d = d_start();
+	struct sse *s = sse_exec(d, "sleep 0.3; exit 3");
+	struct sse_event e = {0};
+	sse_pid(s);
+	if (steal_sigchld(d->daemon)) {
+		sse_expect(s, &e, SSE_EXIT, 5000);
+		ck_assert_int_eq(e.code, 3);
+		sse_expect(s, &e, SSE_END, 2000);
+	}
+	sse_event_release(&e);
+	sse_close(s);
+	d_finish(d);
+}
+END_TEST
+
 Suite *signals_suite(void)
 {
 	Suite *s = suite_create("signals");
@@ -511,6 +548,7 @@ Suite *signals_suite(void)
 	tcase_add_test(tc, stopped_command_is_taken_for_an_ended_one);
 	tcase_add_test(tc, ended_command_is_signalled);
 	tcase_add_test(tc, signals_race_the_exit);
+	tcase_add_test(tc, tracer_takes_the_end_of_a_command_along);
 	tc = h_tcase(s, "numbers", 30);
 	if (geteuid() == 0)
 		tcase_add_test(tc, signal_reaches_a_stranger);

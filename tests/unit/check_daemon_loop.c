@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <ev.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/epoll.h>
@@ -249,12 +250,64 @@ START_TEST(sleep_is_a_stall)
 }
 END_TEST
 
+static void on_renewal(struct ev_loop *loop, ev_fork *w, int revents)
+{
+	(void)loop, (void)revents;
+	*(int *)w->data += 1;
+}
+
+// Another holds the description of what is closed here: the kernel still knows it, and libev, when told of it, would watch all anew.
+START_TEST(closed_descriptor_is_watched_on)
+{
+	struct ev_loop *loop = loop_new();
+	int heard = 0, renewed = 0, fds[2];
+	ev_io io;
+	ev_fork renewal;
+	ck_assert_ptr_nonnull(loop);
+	ck_assert(io_can_unwatch());
+	ev_fork_init(&renewal, on_renewal);
+	renewal.data = &renewed;
+	ev_fork_start(loop, &renewal);
+	for (int i = 0; i < 3; i++) {
+		ck_assert_int_eq(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
+		int kept = dup(fds[0]);
+		ev_io_init(&io, on_io, fds[0], EV_READ);
+		io.data = &heard;
+		io_watch(loop, &io);
+		ev_run(loop, EVRUN_NOWAIT);
+		io_unwatch(loop, &io);
+		close(fds[0]);
+		ck_assert_int_eq(write(fds[1], "x", 1), 1);
+		for (int turns = 0; turns < 3; turns++)
+			ev_run(loop, EVRUN_NOWAIT);
+		ck_assert_int_eq(heard, 0);
+		ck_assert_int_eq(renewed, 0);
+		// The number is free for others, who are heard.
+		ck_assert_int_eq(dup2(kept, fds[0]), fds[0]);
+		ev_io_init(&io, on_io, fds[0], EV_READ);
+		io.data = &heard;
+		io_watch(loop, &io);
+		ev_run(loop, EVRUN_NOWAIT);
+		ck_assert_int_eq(heard, 1);
+		heard = 0;
+		io_unwatch(loop, &io);
+		close(fds[0]);
+		close(fds[1]);
+		close(kept);
+	}
+	ev_fork_stop(loop, &renewal);
+	loop_free(loop);
+	ck_assert(!io_can_unwatch());
+}
+END_TEST
+
 Suite *daemon_loop_suite(void)
 {
 	Suite *s = suite_create("daemon_loop");
 	TCase *tc = tcase_create("memory");
 	tcase_add_test(tc, loop_grows_without_memory);
 	tcase_add_test(tc, unwatched_descriptor_is_heard);
+	tcase_add_test(tc, closed_descriptor_is_watched_on);
 	tcase_add_loop_test(tc, signals_are_heard_all_the_same, 0, 2);
 	tcase_add_test(tc, sleep_is_a_stall);
 	tcase_set_timeout(tc, 60);
