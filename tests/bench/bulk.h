@@ -46,6 +46,10 @@ pid_t bulk_floor_give(const char *path, int *port);
 // nginx with ROOT as its root; its own files are in DIR. -1 if there is none.
 pid_t bulk_floor_nginx(const char *dir, const char *root, int *port);
 
+// A process that reads IN and writes what it gets into a connection, of which *OUT is our end: the least there can be between the two. Its pid,
+// or -1.
+pid_t bulk_floor_relay(int in, int *out);
+
 // How much more memory T's processes have taken, at most, since bulk_peak_begin: KiB, summed; negative: not known.
 double bulk_peak_begin(const struct target *t); // what they have; give it to bulk_peak
 double bulk_peak(const struct target *t, double before);

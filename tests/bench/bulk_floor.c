@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,6 +110,37 @@ pid_t bulk_floor_take(const char *path, int *port)
 pid_t bulk_floor_give(const char *path, int *port)
 {
 	return fork_one(path, port, give);
+}
+
+static void relay(int in, int out)
+{
+	char piece[4096];
+	const int one = 1;
+	ssize_t n;
+	setsockopt(out, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	while ((n = read(in, piece, sizeof piece)) > 0 && write_all(out, piece, (size_t)n))
+		;
+}
+
+pid_t bulk_floor_relay(int in, int *out)
+{
+	struct client c;
+	int port, listening = bench_listen(&port);
+	pid_t pid = -1;
+	int theirs = client_open(&c, port) == 0 ? accept(listening, NULL, NULL) : -1;
+	if (theirs >= 0)
+		pid = fork();
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		client_close(&c);
+		relay(in, theirs);
+		_exit(0);
+	}
+	close(theirs);
+	close(listening);
+	*out = fcntl(c.fd, F_DUPFD_CLOEXEC, 0);
+	client_close(&c);
+	return pid;
 }
 
 // --- nginx ---

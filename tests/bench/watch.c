@@ -83,6 +83,26 @@ static size_t floor_watch(const char *dir, double *us, size_t n)
 	return done;
 }
 
+// The same through a connection: how many creations came of it.
+static size_t relayed_watch(const char *dir, double *us, size_t n)
+{
+	char text[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
+	size_t done = 0;
+	int in = -1, fd = inotify_init1(IN_CLOEXEC);
+	pid_t pid = fd < 0 || inotify_add_watch(fd, dir, IN_CREATE) < 0 ? -1 : bulk_floor_relay(fd, &in);
+	for (int64_t start; pid > 0 && done < n; done++) {
+		rest();
+		start = create(dir, done);
+		if (start < 0 || read(in, text, sizeof text) < (ssize_t)sizeof(struct inotify_event))
+			break;
+		us[done] = (double)(bench_now_ns() - start) / 1e3;
+	}
+	bench_kill(pid);
+	close(in);
+	close(fd);
+	return done;
+}
+
 // --- a target ---
 
 static int open_stream(struct wire *w, const char *dir)
@@ -149,7 +169,7 @@ static size_t target_watch(struct bench *b, const struct target *t, const char *
 	return done;
 }
 
-void bench_watch(struct bench *b, struct target *t)
+static void measure(struct bench *b, struct target *t, bool relay)
 {
 	double us[MOST];
 	char dir[256];
@@ -159,12 +179,24 @@ void bench_watch(struct bench *b, struct target *t)
 	if (mkdir(dir, 0755) < 0)
 		bench_wrong(b, "%s: %s", dir, strerror(errno));
 	else
-		done = t ? target_watch(b, t, dir, us, n) : floor_watch(dir, us, n);
+		done = t ? target_watch(b, t, dir, us, n) : relay ? relayed_watch(dir, us, n) : floor_watch(dir, us, n);
 	if (done == n) {
-		bench_put(b, ROW_WATCH_P50, t, bench_percentile(us, n, 50));
-		bench_put(b, ROW_WATCH_P99, t, bench_percentile(us, n, 99));
+		double p50 = bench_percentile(us, n, 50);
+		if (t || relay)
+			bench_put(b, ROW_WATCH_RELAY, t, p50);
+		if (!relay) {
+			bench_put(b, ROW_WATCH_P50, t, p50);
+			bench_put(b, ROW_WATCH_P99, t, bench_percentile(us, n, 99));
+		}
 	} else if (!t) {
 		bench_wrong(b, "the inotify read: %zu of %zu files", done, n);
 	}
 	bench_remove_tree(dir);
+}
+
+void bench_watch(struct bench *b, struct target *t)
+{
+	measure(b, t, false);
+	if (!t)
+		measure(b, NULL, true);
 }
