@@ -9,7 +9,7 @@
 
 #define LOOK_S 1.0
 // Less is not worth it: it will be used again. The allocator takes about 0.1 ms a MiB to give it back.
-#define WORTH ((size_t)512 * 1024)
+#define WORTH ((size_t)64 * 1024)
 
 // Bytes of ours that are resident and not allocated: free ones, the stack, tables. False if the kernel does not say.
 static bool unused(size_t *bytes)

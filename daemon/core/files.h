@@ -71,6 +71,8 @@ int files_move_new(struct files_move **out, const char *source, const char *dest
 // Goes on until UNTIL (io_mono_ns). 1: call again; 0: done; negative errno: failed (a copy that is not whole is removed by further steps
 // before that is said). Special files and mount points below SOURCE are failures (-EINVAL, -EBUSY).
 int files_move_step(struct files_move *m, int64_t until);
+// Readable once there is something to do again, if that is to be waited for (walk_remove_fd); -1 if not.
+int files_move_fd(const struct files_move *m);
 // Where a step failed, borrowed.
 const char *files_move_where(const struct files_move *m);
 void files_move_free(struct files_move *m);

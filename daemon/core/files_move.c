@@ -351,6 +351,11 @@ int files_move_step(struct files_move *m, int64_t until)
 	return m->err;
 }
 
+int files_move_fd(const struct files_move *m)
+{
+	return m->remove ? walk_remove_fd(m->remove) : -1;
+}
+
 const char *files_move_where(const struct files_move *m)
 {
 	return m->where ? m->where : m->source;

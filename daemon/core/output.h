@@ -41,8 +41,11 @@ struct output *output_new(size_t replay);
 // The same in the memory of SLOT (borrowed; NULL: memory of its own): output_memory_size(REPLAY) bytes that are zero.
 struct output *output_new_in(struct store_slot *slot, size_t replay);
 size_t output_memory_size(size_t replay);
-// The log that an earlier daemon left in SLOT, with the same REPLAY. 0; -EINVAL if it makes no sense; -ENOMEM.
-int output_take_back(struct output **out, struct store_slot *slot, size_t replay);
+// The same with its struct at MEM, output_place_size() bytes that are the caller's, as long as it is not freed.
+struct output *output_place(void *mem, struct store_slot *slot, size_t replay);
+size_t output_place_size(void);
+// The log that an earlier daemon left in SLOT, with the same REPLAY, at MEM (NULL: allocated). 0; -EINVAL if it makes no sense; -ENOMEM.
+int output_take_back(struct output **out, void *mem, struct store_slot *slot, size_t replay);
 // Maps the ring now, so that output_room cannot fail before the log is closed. 0 or -ENOMEM.
 int output_map(struct output *o);
 // Leaves what is in a slot's memory.

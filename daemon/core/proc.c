@@ -17,17 +17,37 @@
 static void on_deadline(struct ev_loop *loop, ev_timer *w, int revents);
 static void on_grace(struct ev_loop *loop, ev_timer *w, int revents);
 
-struct proc *proc_new(struct procs *t)
+static const char *put(char **at, const char *s)
 {
-	struct proc *p = calloc(1, sizeof *p);
-	if (!p)
+	if (!s)
 		return NULL;
+	size_t n = strlen(s) + 1;
+	char *copy = memcpy(*at, s, n);
+	*at += n;
+	return copy;
+}
+
+struct proc *proc_new(struct procs *t, const char *command, const char *session_id, const char *note)
+{
+	size_t n = strlen(command) + 1 + (session_id ? strlen(session_id) + 1 : 0) + (note ? strlen(note) + 1 : 0);
+	struct proc_live *l = calloc(1, sizeof *l + n);
+	struct proc *p = l ? cells_get(&t->cells) : NULL;
+	if (!p) {
+		free(l);
+		return NULL;
+	}
+	char *strings = (char *)(l + 1);
 	p->table = t;
+	p->command = put(&strings, command);
+	p->session_id = put(&strings, session_id);
+	p->note = put(&strings, note);
+	p->live = l;
+	p->pipes = l->pipes;
 	p->in.fd = p->pipes[0].fd = p->pipes[1].fd = p->slave = -1;
-	buf_init(&p->in.queue, t->limits.stdin_max);
-	ev_timer_init(&p->deadline, on_deadline, 0., 0.);
-	ev_timer_init(&p->grace, on_grace, 0., 0.);
-	p->deadline.data = p->grace.data = p;
+	buf_init(&l->queue, t->limits.stdin_max);
+	ev_timer_init(&l->deadline, on_deadline, 0., 0.);
+	ev_timer_init(&l->grace, on_grace, 0., 0.);
+	l->deadline.data = l->grace.data = p;
 	return p;
 }
 
@@ -44,7 +64,7 @@ static void unmake(struct proc *p)
 
 static struct proc *proc_make(struct procs *t, const struct proc_spec *spec)
 {
-	struct proc *p = proc_new(t);
+	struct proc *p = proc_new(t, spec->command, spec->session_id, spec->note);
 	if (!p)
 		return NULL;
 	p->kind = spec->kind;
@@ -53,17 +73,14 @@ static struct proc *proc_make(struct procs *t, const struct proc_spec *spec)
 	p->started_ns = io_mono_ns();
 	if (spec->timeout > 0)
 		p->deadline_ns = p->started_ns + (int64_t)(spec->timeout * 1e9);
-	p->on_end = spec->on_end;
-	p->on_end_arg = spec->on_end_arg;
+	p->live->on_end = spec->on_end;
+	p->live->on_end_arg = spec->on_end_arg;
 	p->in.wanted = spec->want_stdin && spec->kind != PROC_TERMINAL;
 	p->terminal_id = spec->kind == PROC_TERMINAL ? t->last_terminal + 1 : 0;
-	p->command = strdup(spec->command);
-	p->session_id = spec->session_id ? strdup(spec->session_id) : NULL;
-	p->note = spec->note ? strdup(spec->note) : NULL;
-	p->asked = spec->asked ? asked_dup(spec->asked, &p->asked_size) : NULL;
-	if (p->command && !spec->session_id == !p->session_id && !spec->note == !p->note && !spec->asked == !p->asked) {
+	p->asked = spec->asked ? asked_dup(spec->asked, NULL) : NULL;
+	if (!spec->asked == !p->asked) {
 		proc_store_begin(p);
-		p->output = output_new_in(p->slot, t->limits.replay);
+		p->output = output_place(p + 1, p->slot, t->limits.replay);
 	}
 	// What runs must be able to write, and to come to its end: room for that is found before it runs.
 	if (p->output && output_map(p->output) == 0)
@@ -79,8 +96,8 @@ void proc_arm(struct proc *p)
 		return;
 	int64_t left = p->deadline_ns - io_mono_ns();
 	ev_now_update(t->loop);
-	ev_timer_set(&p->deadline, left > 0 ? (double)left / 1e9 : 0., 0.);
-	ev_timer_start(t->loop, &p->deadline);
+	ev_timer_set(&p->live->deadline, left > 0 ? (double)left / 1e9 : 0., 0.);
+	ev_timer_start(t->loop, &p->live->deadline);
 	if (t->timed++ == 0) {
 		t->beat_ns = io_mono_ns();
 		ev_timer_again(t->loop, &t->beat);
@@ -92,7 +109,7 @@ static void clear_deadline(struct proc *p)
 	if (!p->deadline_ns)
 		return;
 	p->deadline_ns = 0;
-	ev_timer_stop(p->table->loop, &p->deadline);
+	ev_timer_stop(p->table->loop, &p->live->deadline);
 	if (--p->table->timed == 0)
 		ev_timer_stop(p->table->loop, &p->table->beat);
 }
@@ -194,7 +211,6 @@ static void finish(struct proc *p)
 	p->ended_ns = proc_store_ended_ns(p);
 	p->starved = false;
 	clear_deadline(p);
-	ev_timer_stop(t->loop, &p->grace);
 	unsigned held = proc_io_finish(p, true);
 	proc_group_release(p);
 	DL_DELETE(t->living, p);
@@ -202,20 +218,20 @@ static void finish(struct proc *p)
 	DL_APPEND(t->ended, p);
 	t->ended_count++;
 	proc_tell_end(p);
-	if (p->on_end)
-		p->on_end(p->on_end_arg, p);
+	if (p->live->on_end)
+		p->live->on_end(p->live->on_end_arg, p);
 	output_close(p->output);
 	proc_store_flag(p, PROC_KEPT_ENDED);
 	proc_store_drop(p, STORE_ENDS_ALL & ~held); // now that nobody will miss them
-	t->ended_memory += proc_memory(p);
+	proc_retire(p);
 	procs_expire(t);
 }
 
 void proc_advance(struct proc *p)
 {
-	bool eof = proc_io_eof(p);
 	if (p->state == PROC_ENDED || p->table->leaving)
 		return;
+	bool eof = proc_io_eof(p);
 	if (p->waited && (eof || (p->grace_over && !proc_io_owes(p))))
 		finish(p);
 	else if (p->waited)
@@ -253,8 +269,8 @@ void proc_waited(struct proc *p)
 	proc_stdin_close_now(p);
 	proc_io_close_slave(p);
 	proc_io_mark_owed(p);
-	ev_timer_set(&p->grace, (double)p->table->limits.grace_ms / 1e3, 0.);
-	ev_timer_start(p->table->loop, &p->grace);
+	ev_timer_set(&p->live->grace, (double)p->table->limits.grace_ms / 1e3, 0.);
+	ev_timer_start(p->table->loop, &p->live->grace);
 	proc_io_drain(p);
 }
 

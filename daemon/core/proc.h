@@ -125,6 +125,7 @@ int proc_start(struct procs *t, const struct proc_spec *spec, struct proc **out,
 pid_t proc_pid(const struct proc *p);
 enum proc_state proc_state(const struct proc *p);
 enum proc_kind proc_kind(const struct proc *p);
+// What it is called, until it has ENDED and all who wait for that were told: then nobody asks (empty, NULL), but for the tag.
 const char *proc_command(const struct proc *p);
 const char *proc_session_id(const struct proc *p);    // NULL if none was given
 const struct asked *proc_asked(const struct proc *p); // NULL if its start gave nothing
@@ -136,7 +137,7 @@ struct output *proc_output(const struct proc *p);
 const struct proc_end *proc_end(const struct proc *p);
 // What a stream of its output ends with: that, or one that is LEAVING; NULL: not yet.
 const struct proc_end *proc_stream_end(const struct proc *p);
-const char *proc_note(const struct proc *p); // NULL if none was given
+const char *proc_note(const struct proc *p); // NULL if none was given, or as above
 // Replaces the function of its spec, for one that was taken back (it has none then).
 void proc_on_end(struct proc *p, void (*on_end)(void *arg, const struct proc *p), void *arg);
 // True while it has not been waited for, so that its pid and group are its own.

@@ -49,7 +49,7 @@ static void refuse(struct procs *t, struct store_slot *slot)
 
 static struct proc *from_record(struct procs *t, const struct proc_record *r)
 {
-	struct proc *p = proc_new(t);
+	struct proc *p = proc_new(t, r->command, r->session_id, r->note);
 	if (!p)
 		return NULL;
 	p->kind = (enum proc_kind)r->kind;
@@ -58,11 +58,8 @@ static struct proc *from_record(struct procs *t, const struct proc_record *r)
 	p->started_ns = r->started_ns;
 	p->terminal_id = r->terminal_id;
 	p->in.wanted = r->wanted;
-	p->command = strdup(r->command);
-	p->session_id = r->session_id ? strdup(r->session_id) : NULL;
-	p->note = r->note ? strdup(r->note) : NULL;
-	p->asked = r->has_asked ? asked_dup(&r->asked, &p->asked_size) : NULL;
-	if (p->command && !r->session_id == !p->session_id && !r->note == !p->note && r->has_asked == !!p->asked)
+	p->asked = r->has_asked ? asked_dup(&r->asked, NULL) : NULL;
+	if (r->has_asked == !!p->asked)
 		return p;
 	proc_free(p);
 	return NULL;
@@ -79,7 +76,9 @@ static int proc_of(struct procs *t, struct store_slot *slot, struct proc **out)
 	if (rc < 0)
 		return rc;
 	struct proc *p = r.kind <= PROC_INTERNAL ? from_record(t, &r) : NULL;
-	rc = p ? output_take_back(&p->output, slot, t->limits.replay) : r.kind <= PROC_INTERNAL ? -ENOMEM : -EPROTO;
+	rc = p                         ? output_take_back(&p->output, p + 1, slot, t->limits.replay)
+	     : r.kind <= PROC_INTERNAL ? -ENOMEM
+				       : -EPROTO;
 	proc_record_release(&r);
 	if (rc < 0) {
 		proc_free(p);
@@ -127,7 +126,7 @@ static void back_ended(struct proc *p)
 		HASH_ADD(hh, t->by_pid, pid, sizeof p->pid, p);
 	DL_APPEND(t->ended, p);
 	t->ended_count++;
-	t->ended_memory += proc_memory(p);
+	proc_retire(p);
 }
 
 // False if there is no such process: nobody will ever say how it ended.
@@ -201,7 +200,7 @@ static int take(struct procs *t, struct store_slot *slot, struct procs_taken *ta
 	if (p->terminal_id > t->last_terminal)
 		t->last_terminal = p->terminal_id;
 	if (!pid) {
-		p->late_ns = io_mono_ns() + LATE_NS;
+		p->live->late_ns = io_mono_ns() + LATE_NS;
 		DL_APPEND(t->late, p);
 		return 0;
 	}
@@ -254,7 +253,7 @@ int procs_take_back(struct procs *t, struct procs_taken *taken)
 static void begin(struct proc *p)
 {
 	p->looked_at = true;
-	if (p->kind == PROC_INTERNAL && !p->on_end && !proc_gone(p)) {
+	if (p->kind == PROC_INTERNAL && !p->live->on_end && !proc_gone(p)) {
 		proc_group_kill(p);
 		tree_signal(p->pid, proc_parent(p), SIGKILL); // whoever wanted it is gone
 		kill(-p->pid, SIGKILL);
@@ -273,7 +272,7 @@ static bool look_for_late(struct procs *t)
 	{
 		struct store_slot *slot = p->slot;
 		p->pid = (pid_t)__atomic_load_n(&store_life(slot)->pid, __ATOMIC_ACQUIRE);
-		if (!p->pid && io_mono_ns() < p->late_ns)
+		if (!p->pid && io_mono_ns() < p->live->late_ns)
 			continue;
 		DL_DELETE(t->late, p);
 		int rc = p->pid ? back(p) : -ESRCH;

@@ -3,6 +3,7 @@
 #ifndef CELLD_CORE_PROC_PRIV_H
 #define CELLD_CORE_PROC_PRIV_H
 
+#include "daemon/core/cells.h"
 #include "daemon/core/proc.h"
 #include "daemon/core/store.h"
 
@@ -41,9 +42,22 @@ struct proc_stdin {
 	int fd; // -1: closed, or never there
 	bool wanted;
 	bool closing; // close it once the queue is empty
-	ev_io io;
+};
+
+// What only one that has not ENDED needs: most of its bytes.
+struct proc_live {
+	ev_timer deadline;
+	ev_timer grace;
+	struct proc_pipe pipes[2];
+	ev_io typed; // its stdin takes more
 	struct buf queue;
 	struct proc_input *waiting; // for room in the queue, in order
+	void (*on_end)(void *arg, const struct proc *p);
+	void *on_end_arg;
+	int64_t late_ns;                     // until when its pid is waited for
+	const struct output_reader *blocker; // seen holding the others up, and where it was then
+	uint64_t blocker_at;
+	int64_t blocker_ns; // when
 };
 
 struct proc {
@@ -59,34 +73,27 @@ struct proc {
 	bool adopted;            // started by an earlier daemon and not waited for yet
 	bool begun;              // by an earlier daemon
 	bool looked_at;          // since it was taken back
-	int64_t late_ns;         // until when its pid is waited for
 	struct store_slot *slot; // or NULL
 	struct cgroup *group;    // or NULL; until it has ENDED
-	char *command;
-	char *session_id;
-	char *note;          // or NULL
-	struct asked *asked; // or NULL
-	size_t asked_size;
+	const char *command;     // with what lives: once it has ENDED it is empty, and those two are NULL
+	const char *session_id;  // or NULL
+	const char *note;        // or NULL
+	struct asked *asked;     // or NULL; the tag alone once it has ENDED
+	size_t memory;           // what it was counted with, once it has ENDED
 	enum metrics_kind counted;
-	char *request; // or NULL
+	char *request; // or NULL; until it has ENDED
 	int64_t started_ms;
 	int64_t started_ns;
 	int64_t ended_ns;
 	int64_t deadline_ns; // 0 = none
-	void (*on_end)(void *arg, const struct proc *p);
-	void *on_end_arg;
-	ev_timer deadline;
-	ev_timer grace;
 	struct output *output;
-	struct proc_pipe pipes[2];
+	struct proc_live *live;  // NULL once it has ENDED
+	struct proc_pipe *pipes; // in there
 	struct proc_stdin in;
 	int slave;           // of a terminal, until its leader was waited for: without it the master would say EOF
 			     // as soon as the processes have it closed, and hang up the session when we close it too
 	int64_t terminal_id; // 0 = no terminal, or it was told to end
 	struct proc_ending *ending;
-	const struct output_reader *blocker; // seen holding the others up, and where it was then
-	uint64_t blocker_at;
-	int64_t blocker_ns; // when
 	UT_hash_handle hh;
 	struct proc *prev, *next; // in the living or the ended list
 };
@@ -105,6 +112,7 @@ struct procs {
 	struct ev_loop *loop;
 	struct proc_limits limits;
 	const struct spawn_base *base;
+	struct cells cells; // the procs, each with the struct of its output behind it
 	struct proc *by_pid;
 	struct proc *living, *ended;
 	size_t living_count, ended_count, ended_memory;
@@ -167,7 +175,6 @@ void proc_ending_detach(struct proc *p);
 // --- proc_table.c ---
 void proc_free(struct proc *p);
 void proc_forget(struct proc *p);
-size_t proc_memory(const struct proc *p);
 void procs_expire(struct procs *t);
 
 // --- proc_store.c: all of it does nothing for a process without a slot ---
@@ -225,7 +232,10 @@ void procs_store_init(struct procs *t);
 void procs_store_release(struct procs *t);
 
 // --- proc.c ---
-struct proc *proc_new(struct procs *t);
+// Copies the strings; SESSION_ID and NOTE may be NULL.
+struct proc *proc_new(struct procs *t, const char *command, const char *session_id, const char *note);
+// It is among the ended from now on, and has no more than those need.
+void proc_retire(struct proc *p);
 // The pid of a new process is its own from now on: an ended one of that number is not found any more. 0 or -ENOMEM.
 int proc_enlist(struct proc *p);
 // Something was started, or seems to have ended, or the store was told something: what can wait until no more comes is done then.

@@ -5,11 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSION ((uint32_t)1)
+#define VERSION ((uint32_t)2)
 #define KINDS_MAX ((uint32_t)16)
 
-// Which strings are there, in the order in which they follow: each with its NUL, then argv's and env's.
-enum { HAS_SESSION = 1, HAS_NOTE = 2, HAS_ASKED = 4, HAS_CWD = 8, HAS_TAG = 16, WANTED = 32, HAS_ALL = 63 };
+// Which strings are there, in the order in which they follow: each with its NUL, then argv's and env's. The command comes first, if it is neither
+// argv's last nor all of argv with a blank between.
+enum {
+	HAS_SESSION = 1,
+	HAS_NOTE = 2,
+	HAS_ASKED = 4,
+	HAS_CWD = 8,
+	HAS_TAG = 16,
+	WANTED = 32,
+	COMMAND_LAST = 64,
+	COMMAND_LINE = 128,
+	HAS_ALL = 255
+};
 
 // The front. Native byte order and layout: both ends are on one machine.
 struct front {
@@ -42,6 +53,28 @@ static void put_list(struct buf *out, const char *const *list)
 		put(out, *list);
 }
 
+static bool is_line(const char *s, const char *const *argv)
+{
+	for (; *argv; argv++) {
+		size_t n = strlen(*argv);
+		if (strncmp(s, *argv, n) != 0)
+			return false;
+		s += n;
+		if (argv[1] && *s++ != ' ')
+			return false;
+	}
+	return !*s;
+}
+
+static uint32_t command_in(const char *command, const char *const *argv, uint32_t argc)
+{
+	if (!argc)
+		return 0;
+	if (strcmp(command, argv[argc - 1]) == 0)
+		return COMMAND_LAST;
+	return is_line(command, argv) ? COMMAND_LINE : 0;
+}
+
 void proc_record_encode(struct buf *out, const struct proc_record *r)
 {
 	struct front f = {
@@ -56,9 +89,11 @@ void proc_record_encode(struct buf *out, const struct proc_record *r)
 		f.has |= HAS_ASKED | (r->asked.cwd ? HAS_CWD : 0) | (r->asked.tag ? HAS_TAG : 0);
 		f.argc = count(r->asked.argv);
 		f.envc = count(r->asked.env);
+		f.has |= command_in(r->command, r->asked.argv, f.argc);
 	}
 	buf_append(out, &f, sizeof f);
-	put(out, r->command);
+	if (!(f.has & (COMMAND_LAST | COMMAND_LINE)))
+		put(out, r->command);
 	put(out, r->session_id);
 	put(out, r->note);
 	if (!r->has_asked)
@@ -98,6 +133,38 @@ static const char *const *list(struct reader *in, const char **out, uint32_t n)
 	return out;
 }
 
+// The lists and, where it is not there as one string, the line of argv: in one piece that ASKED's argv begins.
+static int take_lists(struct proc_record *r, struct reader *in, const struct front *f)
+{
+	size_t pointers = ((size_t)f->argc + f->envc + 2) * sizeof(char *),
+	       line = f->has & COMMAND_LINE ? (size_t)(in->end - in->p) : 0;
+	const char **lists = calloc(1, pointers + line);
+	if (!lists)
+		return -ENOMEM;
+	r->asked.cwd = optional(in, f->has & HAS_CWD);
+	r->asked.tag = optional(in, f->has & HAS_TAG);
+	r->asked.argv = list(in, lists, f->argc);
+	r->asked.env = list(in, lists + f->argc + 1, f->envc);
+	if (in->bad)
+		return 0;
+	if (f->has & COMMAND_LAST && f->argc)
+		r->command = r->asked.argv[f->argc - 1];
+	if (f->has & COMMAND_LINE) {
+		char *at = (char *)lists + pointers;
+		r->command = at;
+		for (uint32_t i = 0; i < f->argc; i++) {
+			size_t n = strlen(r->asked.argv[i]);
+			memcpy(at, r->asked.argv[i], n);
+			at += n;
+			*at++ = i + 1 < f->argc ? ' ' : '\0';
+		}
+	}
+	// As it would be written, and no other way.
+	if (!r->command || command_in(r->command, r->asked.argv, f->argc) != (f->has & (COMMAND_LAST | COMMAND_LINE)))
+		in->bad = true;
+	return 0;
+}
+
 int proc_record_decode(struct proc_record *r, const void *p, size_t n)
 {
 	struct front f;
@@ -109,7 +176,8 @@ int proc_record_decode(struct proc_record *r, const void *p, size_t n)
 	// Every string has a byte at least.
 	uint64_t strings = (uint64_t)f.argc + f.envc;
 	if (f.version != VERSION || f.kind >= KINDS_MAX || f.has & ~(uint32_t)HAS_ALL || f.reserved ||
-		strings > n - sizeof f || (!(f.has & HAS_ASKED) && (strings || f.has & (HAS_CWD | HAS_TAG))) ||
+		strings > n - sizeof f ||
+		(!(f.has & HAS_ASKED) && (strings || f.has & (HAS_CWD | HAS_TAG | COMMAND_LAST | COMMAND_LINE))) ||
 		f.started_ms < 0 || f.started_ns < 0 || f.terminal_id < 0)
 		return -EPROTO;
 	*r = (struct proc_record){
@@ -120,18 +188,12 @@ int proc_record_decode(struct proc_record *r, const void *p, size_t n)
 		.terminal_id = f.terminal_id,
 		.has_asked = f.has & HAS_ASKED,
 	};
-	r->command = string(&in);
+	if (!(f.has & (COMMAND_LAST | COMMAND_LINE)))
+		r->command = string(&in);
 	r->session_id = optional(&in, f.has & HAS_SESSION);
 	r->note = optional(&in, f.has & HAS_NOTE);
-	if (r->has_asked) {
-		const char **lists = calloc(strings + 2, sizeof *lists);
-		if (!lists)
-			return -ENOMEM;
-		r->asked.cwd = optional(&in, f.has & HAS_CWD);
-		r->asked.tag = optional(&in, f.has & HAS_TAG);
-		r->asked.argv = list(&in, lists, f.argc);
-		r->asked.env = list(&in, lists + f.argc + 1, f.envc);
-	}
+	if (r->has_asked && take_lists(r, &in, &f) < 0)
+		return -ENOMEM;
 	if (!in.bad && in.p == in.end)
 		return 0;
 	proc_record_release(r);

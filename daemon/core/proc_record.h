@@ -24,7 +24,7 @@ struct proc_record {
 
 // Appends R to OUT, whose failure sticks.
 void proc_record_encode(struct buf *out, const struct proc_record *r);
-// The N bytes at P, which R's strings point into: 0; -EPROTO if they make no sense; -ENOMEM.
+// The N bytes at P, which R's strings point into (or into what is released): 0; -EPROTO if they make no sense; -ENOMEM.
 int proc_record_decode(struct proc_record *r, const void *p, size_t n);
 // Frees the lists of a decoded one.
 void proc_record_release(struct proc_record *r);

@@ -49,7 +49,7 @@ static void on_due(struct ev_loop *loop, ev_timer *w, int revents)
 static void settle(struct proc_input *in, int rc)
 {
 	struct procs *t = in->table;
-	DL_DELETE(in->proc->in.waiting, in);
+	DL_DELETE(in->proc->live->waiting, in);
 	in->proc = NULL;
 	buf_release(&in->rest);
 	in->rc = rc;
@@ -74,16 +74,16 @@ void proc_stdin_close_now(struct proc *p)
 		if (p->kind != PROC_TERMINAL && !p->waited) // later it goes with the others
 			proc_store_drop(p, 1u << STORE_STDIN);
 		if (p->kind == PROC_TERMINAL) { // the master is read on
-			ev_io_stop(p->table->loop, &p->in.io);
+			ev_io_stop(p->table->loop, &p->live->typed);
 			p->in.fd = -1;
 		} else {
-			io_unwatch(p->table->loop, &p->in.io);
+			io_unwatch(p->table->loop, &p->live->typed);
 			io_close(&p->in.fd);
 		}
 	}
-	buf_release(&p->in.queue);
-	while (p->in.waiting)
-		settle(p->in.waiting, p->waited ? -ESRCH : -EPIPE);
+	buf_release(&p->live->queue);
+	while (p->live->waiting)
+		settle(p->live->waiting, p->waited ? -ESRCH : -EPIPE);
 }
 
 static void on_writable(struct ev_loop *loop, ev_io *w, int revents)
@@ -96,16 +96,16 @@ void proc_stdin_start(struct proc *p)
 {
 	if (p->in.fd < 0)
 		return;
-	ev_io_init(&p->in.io, on_writable, p->in.fd, EV_WRITE);
-	p->in.io.data = p;
+	ev_io_init(&p->live->typed, on_writable, p->in.fd, EV_WRITE);
+	p->live->typed.data = p;
 }
 
 // What is to be written next, NULL if there is nothing.
 static struct buf *next_bytes(struct proc *p)
 {
-	if (buf_len(&p->in.queue))
-		return &p->in.queue;
-	return p->in.waiting ? &p->in.waiting->rest : NULL;
+	if (buf_len(&p->live->queue))
+		return &p->live->queue;
+	return p->live->waiting ? &p->live->waiting->rest : NULL;
 }
 
 // One write has failed: true if others may follow.
@@ -126,36 +126,37 @@ static void count(const struct proc *p, ssize_t n)
 static void flush(struct proc *p)
 {
 	struct proc_stdin *in = &p->in;
+	struct proc_live *l = p->live;
 	struct buf *b;
 	while (in->fd >= 0 && (b = next_bytes(p))) {
 		ssize_t n = io_write(in->fd, buf_data(b), buf_len(b));
 		if (n == -EAGAIN) {
-			io_watch(p->table->loop, &in->io);
+			io_watch(p->table->loop, &l->typed);
 			return;
 		}
 		if (n < 0 && !write_failed(p))
 			return;
 		count(p, n);
 		buf_consume(b, n < 0 ? buf_len(b) : (size_t)n);
-		if (b != &in->queue && !buf_len(b))
-			settle(in->waiting, 0);
+		if (b != &l->queue && !buf_len(b))
+			settle(l->waiting, 0);
 	}
 	if (in->fd < 0)
 		return;
-	ev_io_stop(p->table->loop, &in->io);
+	ev_io_stop(p->table->loop, &l->typed);
 	if (in->closing)
 		proc_stdin_close_now(p);
 	else
-		buf_release(&in->queue);
+		buf_release(&l->queue);
 }
 
 static int enqueue(struct proc *p, const void *data, size_t n)
 {
-	bool was_empty = buf_len(&p->in.queue) == 0;
-	buf_append(&p->in.queue, data, n);
-	if (buf_failed(&p->in.queue)) {
+	bool was_empty = buf_len(&p->live->queue) == 0;
+	buf_append(&p->live->queue, data, n);
+	if (buf_failed(&p->live->queue)) {
 		if (was_empty)
-			buf_release(&p->in.queue); // the failure sticks, and no flush would come to clear it
+			buf_release(&p->live->queue); // the failure sticks, and no flush would come to clear it
 		return -ENOMEM;
 	}
 	if (was_empty)
@@ -175,7 +176,7 @@ static int writable(const struct proc *p)
 
 static bool has_room(const struct proc *p, size_t n)
 {
-	return !p->in.waiting && buf_len(&p->in.queue) + n <= p->table->limits.stdin_max;
+	return !p->live->waiting && buf_len(&p->live->queue) + n <= p->table->limits.stdin_max;
 }
 
 int proc_write(struct proc *p, const void *data, size_t n)
@@ -205,9 +206,9 @@ static int write_now(struct proc *p, const void **data, size_t *n)
 
 size_t proc_input_left(const struct proc *p)
 {
-	size_t n = buf_len(&p->in.queue);
+	size_t n = p->live ? buf_len(&p->live->queue) : 0;
 	const struct proc_input *in;
-	DL_FOREACH(p->in.waiting, in)
+	DL_FOREACH(p->live ? p->live->waiting : NULL, in)
 	{
 		n += buf_len(&in->rest);
 	}
@@ -238,7 +239,7 @@ int proc_write_wait(
 		rc = write_now(p, &data, &n);
 	if (rc < 0 || !n)
 		return rc;
-	size_t waiting = proc_input_left(p) - buf_len(&p->in.queue);
+	size_t waiting = proc_input_left(p) - buf_len(&p->live->queue);
 	if (waiting + n > WAITING_MAX)
 		return -ENOBUFS;
 	struct proc_input *in = input_new(p, data, n);
@@ -246,7 +247,7 @@ int proc_write_wait(
 		return -ENOMEM;
 	in->done = done;
 	in->arg = arg;
-	DL_APPEND(p->in.waiting, in);
+	DL_APPEND(p->live->waiting, in);
 	*out = in;
 	flush(p);
 	return 1;
@@ -274,11 +275,11 @@ void proc_stdin_go_on(struct proc *p)
 void proc_stdin_leave(struct proc *p)
 {
 	struct proc_input *in;
-	uint64_t n = buf_len(&p->in.queue);
-	ev_io_stop(p->table->loop, &p->in.io);
-	if (p->in.fd < 0 || !next_bytes(p) || !proc_store_rest(p, 0, buf_data(&p->in.queue), (size_t)n))
+	uint64_t n = buf_len(&p->live->queue);
+	ev_io_stop(p->table->loop, &p->live->typed);
+	if (p->in.fd < 0 || !next_bytes(p) || !proc_store_rest(p, 0, buf_data(&p->live->queue), (size_t)n))
 		return;
-	while ((in = p->in.waiting) && proc_store_rest(p, n, buf_data(&in->rest), buf_len(&in->rest))) {
+	while ((in = p->live->waiting) && proc_store_rest(p, n, buf_data(&in->rest), buf_len(&in->rest))) {
 		n += buf_len(&in->rest);
 		settle(in, 0);
 	}

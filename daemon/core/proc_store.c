@@ -137,11 +137,8 @@ void proc_store_hand(struct proc *p)
 	if (store_hand(p->slot, fds) == 0)
 		return;
 	// It runs all the same. Nothing was written to its log yet.
-	struct output *o = output_new(p->table->limits.replay);
-	if (!o)
-		return;
 	output_free(p->output);
-	p->output = o;
+	p->output = output_place(p + 1, NULL, p->table->limits.replay);
 	store_release(p->slot);
 	p->slot = NULL;
 }
@@ -278,10 +275,10 @@ void proc_store_rest_take(struct proc *p)
 	if (io_pread(fd, &n, sizeof n, log) != (ssize_t)sizeof n || !n || n > PROC_INPUT_MAX)
 		return;
 	size_t max = p->table->limits.stdin_max;
-	buf_init(&p->in.queue, n > max ? (size_t)n : max);
+	buf_init(&p->live->queue, n > max ? (size_t)n : max);
 	char *room = p->in.fd < 0 ? NULL : malloc((size_t)n);
 	if (room && io_pread(fd, room, (size_t)n, log + (off_t)sizeof n) == (ssize_t)n)
-		buf_append(&p->in.queue, room, (size_t)n);
+		buf_append(&p->live->queue, room, (size_t)n);
 	free(room);
 	store_log_punch(p->slot, REST_AT(p->table), sizeof n + (size_t)n);
 	n = 0;

@@ -56,15 +56,16 @@ static void check_stall(struct proc *p)
 	struct output_reader *r = output_blocker(p->output);
 	int64_t now = io_mono_ns();
 	// An older look tells nothing: it was not in the way since, or the daemon was stopped.
-	bool again = r && p->blocker == r && now - p->blocker_ns < STALL_NS_MAX;
-	if (again && reader_position(r) - p->blocker_at < STALL_BYTES) {
+	struct proc_live *l = p->live;
+	bool again = r && l->blocker == r && now - l->blocker_ns < STALL_NS_MAX;
+	if (again && reader_position(r) - l->blocker_at < STALL_BYTES) {
 		if (p->table->limits.metrics)
 			p->table->limits.metrics->readers_cut++;
 		r->cut(r);
 	}
-	p->blocker_ns = now;
-	p->blocker = r;
-	p->blocker_at = r ? reader_position(r) : 0;
+	l->blocker_ns = now;
+	l->blocker = r;
+	l->blocker_at = r ? reader_position(r) : 0;
 }
 
 static void on_stall(struct ev_loop *loop, ev_timer *w, int revents)
@@ -85,28 +86,59 @@ static void on_stall(struct ev_loop *loop, ev_timer *w, int revents)
 		ev_timer_stop(loop, w);
 }
 
+static void free_live(struct proc *p)
+{
+	struct procs *t = p->table;
+	if (!p->live)
+		return;
+	proc_io_finish(p, false);
+	ev_timer_stop(t->loop, &p->live->deadline);
+	ev_timer_stop(t->loop, &p->live->grace);
+	free(p->live);
+	free(p->request);
+	p->live = NULL;
+	p->pipes = NULL;
+	p->command = "";
+	p->session_id = p->note = p->request = NULL;
+}
+
 void proc_free(struct proc *p)
 {
 	if (!p)
 		return;
-	struct procs *t = p->table;
-	proc_io_finish(p, false);
+	free_live(p);
 	proc_ending_detach(p);
 	proc_group_release(p);
-	ev_timer_stop(t->loop, &p->deadline);
-	ev_timer_stop(t->loop, &p->grace);
 	output_free(p->output);
-	free(p->command);
-	free(p->session_id);
-	free(p->note);
 	free(p->asked);
-	free(p->request);
-	free(p);
+	cells_put(&p->table->cells, p);
 }
 
-size_t proc_memory(const struct proc *p)
+static void count_memory(struct proc *p)
 {
-	return sizeof *p + output_memory(p->output) + strlen(p->command) + p->asked_size;
+	const char *tag = p->asked ? p->asked->tag : NULL;
+	size_t n = sizeof *p + output_memory(p->output) + (tag ? sizeof *p->asked + strlen(tag) : 0);
+	p->table->ended_memory += n - p->memory;
+	p->memory = n;
+}
+
+// All that is asked of one that has ended is its tag.
+static void forget_asked(struct proc *p)
+{
+	static const char *const none[] = {NULL};
+	const struct asked tag = {.argv = none, .env = none, .tag = p->asked ? p->asked->tag : NULL};
+	struct asked *less = tag.tag ? asked_dup(&tag, NULL) : NULL;
+	if (tag.tag && !less)
+		return;
+	free(p->asked);
+	p->asked = less;
+}
+
+void proc_retire(struct proc *p)
+{
+	free_live(p);
+	forget_asked(p);
+	count_memory(p);
 }
 
 void proc_forget(struct proc *p)
@@ -118,7 +150,7 @@ void proc_forget(struct proc *p)
 		HASH_DEL(t->by_pid, p);
 	DL_DELETE(t->ended, p);
 	t->ended_count--;
-	t->ended_memory -= proc_memory(p);
+	t->ended_memory -= p->memory;
 	p->slot = NULL;
 	proc_free(p);
 	proc_store_forget(t, slot);
@@ -130,6 +162,10 @@ void procs_expire(struct procs *t)
 	int64_t now = io_mono_ns();
 	struct proc *p, *tmp;
 	double next = 0;
+	DL_FOREACH(t->ended_memory > t->limits.ended_memory ? t->ended : NULL, p)
+	{
+		count_memory(p); // readers that have left it since its end may have held more
+	}
 	DL_FOREACH_SAFE(t->ended, p, tmp)
 	{
 		bool over = t->ended_count > t->limits.max_ended || t->ended_memory > t->limits.ended_memory;
@@ -191,6 +227,7 @@ struct procs *procs_new(struct ev_loop *loop, const struct proc_limits *limits, 
 	t->loop = loop;
 	t->limits = *limits;
 	t->base = base;
+	cells_init(&t->cells, sizeof(struct proc) + output_place_size());
 	ev_timer_init(&t->beat, on_beat, BEAT_S, BEAT_S);
 	ev_timer_init(&t->stall, on_stall, STALL_S, STALL_S);
 	ev_timer_init(&t->expire, on_expire, 0., 0.);
@@ -227,6 +264,7 @@ void procs_free(struct procs *t)
 	}
 	while (t->settled)
 		proc_input_free(t->settled);
+	cells_release(&t->cells);
 	free(t);
 }
 

@@ -81,8 +81,10 @@ const char *proc_note(const struct proc *p)
 
 void proc_on_end(struct proc *p, void (*on_end)(void *arg, const struct proc *p), void *arg)
 {
-	p->on_end = on_end;
-	p->on_end_arg = arg;
+	if (!p->live)
+		return; // it was called already
+	p->live->on_end = on_end;
+	p->live->on_end_arg = arg;
 }
 
 bool proc_is_starved(const struct proc *p)

@@ -29,10 +29,17 @@ struct record {
 	unsigned char bytes[];
 };
 
-static struct record *short_of(const struct store_slot *slot)
+_Static_assert(sizeof(struct record) == STORE_RECORD_HEAD, "what is behind it is the record");
+
+void *store_log_front(const struct store_slot *slot)
 {
 	const struct store *s = slot->store;
-	return (struct record *)(void *)(s->base + s->shape.record_at + store_index(slot) * STORE_SHORT);
+	return s->base + s->shape.record_at + store_index(slot) * STORE_CARD;
+}
+
+static struct record *short_of(const struct store_slot *slot)
+{
+	return (struct record *)(void *)((char *)store_log_front(slot) + STORE_FRONT);
 }
 
 static uint64_t long_at(const struct store_slot *slot)
@@ -74,12 +81,19 @@ static void wipe_record(struct store_slot *slot)
 	store_set(&r->n, 0);
 }
 
+void store_log_clear(struct store_slot *slot)
+{
+	if (!slot->clean)
+		punch(slot->store, log_at(slot), slot->store->shape.log);
+	slot->clean = true;
+}
+
 static void wipe(struct store_slot *slot)
 {
-	const struct store *s = slot->store;
 	struct store_entry *e = store_entry(slot);
 	wipe_record(slot);
-	punch(s, log_at(slot), s->shape.log);
+	store_log_clear(slot);
+	memset(store_log_front(slot), 0, STORE_FRONT);
 	memset(&e->life, 0, sizeof e->life);
 	e->failed = 0;
 	store_set(&e->state, STORE_FREE);
@@ -119,6 +133,7 @@ struct store_slot *store_take(struct store *s)
 	struct store_entry *e = &s->table[i];
 	slot->store = s;
 	slot->left = false;
+	slot->clean = true;
 	store_set(&e->takes, e->takes + 1 ? e->takes + 1 : 1);
 	store_set(&e->state, STORE_TAKEN);
 	return slot;
@@ -147,7 +162,7 @@ static uint64_t sum_of(const unsigned char *p, size_t n)
 
 int store_record_put(struct store_slot *slot, const void *p, size_t n)
 {
-	struct record *brief = short_of(slot), *r = n <= STORE_SHORT - sizeof *r ? brief : long_of(slot);
+	struct record *brief = short_of(slot), *r = n <= STORE_SHORT ? brief : long_of(slot);
 	if (n == 0 || n > slot->store->shape.record - sizeof *r)
 		return -EMSGSIZE;
 	wipe_record(slot);
@@ -163,7 +178,7 @@ int store_record_put(struct store_slot *slot, const void *p, size_t n)
 const void *store_record_get(const struct store_slot *slot, size_t *n)
 {
 	const struct record *r = short_of(slot);
-	size_t max = STORE_SHORT - sizeof *r;
+	size_t max = STORE_SHORT;
 	if (store_get(&r->n) == IS_LONG) {
 		r = long_of(slot);
 		max = slot->store->shape.record - sizeof *r;
@@ -178,6 +193,21 @@ int store_log(const struct store_slot *slot, off_t *offset)
 {
 	*offset = (off_t)log_at(slot);
 	return slot->store->memory;
+}
+
+void store_log_used(struct store_slot *slot)
+{
+	slot->clean = false;
+}
+
+void *store_log_room(const struct store_slot *slot, size_t *n)
+{
+	struct record *r = short_of(slot);
+	uint32_t used = store_get(&r->n);
+	if (used > STORE_SHORT) // long, or not to be believed
+		used = 0;
+	*n = STORE_SHORT - used;
+	return r->bytes + used;
 }
 
 void store_log_punch(const struct store_slot *slot, size_t at, size_t n)

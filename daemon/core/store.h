@@ -53,10 +53,18 @@ int store_record_put(struct store_slot *slot, const void *p, size_t n);
 // NULL if it is not whole or of another version. *N bytes.
 const void *store_record_get(const struct store_slot *slot, size_t *n);
 struct store_life *store_life(struct store_slot *slot);
-// The log's memory: the descriptor and the place to map (shared) for it, sizes.log bytes from *OFFSET on.
+// The log's memory: the descriptor and the place to map (shared) for it, sizes.log bytes from *OFFSET on. Before the first byte is written there:
+// store_log_used.
 int store_log(const struct store_slot *slot, off_t *offset);
-// Gives pages back that hold nothing any more: N bytes from AT within the log's memory.
+void store_log_used(struct store_slot *slot);
+// STORE_FRONT bytes that whoever writes the log has for what it knows of it: zero at first, mapped in any case, in the record's neighbourhood.
+#define STORE_FRONT ((size_t)176)
+void *store_log_front(const struct store_slot *slot);
+// What the slot's record has left free behind itself, *N bytes, once it was put: there a short log can lie instead.
+void *store_log_room(const struct store_slot *slot, size_t *n);
+// Gives pages back that hold nothing any more: N bytes from AT within the log's memory; or all of it.
 void store_log_punch(const struct store_slot *slot, size_t at, size_t n);
+void store_log_clear(struct store_slot *slot);
 // Has init keep copies of the ends that are >= 0; done when it returns, before anything is spawned: from then on they are in the channel, where
 // init finds them whatever becomes of this process. 0; negative errno (nothing is kept then): -EAGAIN if init makes no room in time, -EMFILE, ...
 int store_hand(struct store_slot *slot, const int fds[STORE_ENDS]);

@@ -9,10 +9,14 @@
 #include <signal.h>
 
 // Changes with every change of what stands below, in core/keep or in what init and daemon say to each other.
-#define STORE_LAYOUT 3u
+#define STORE_LAYOUT 4u
 
-// A record that takes no more than this, head and all, lies packed between the others: eight of 1024 ended commands on a page instead of one.
-#define STORE_SHORT ((uint64_t)512)
+// A slot's card: the front of its log, its record if that is short enough (head and all), and behind it, in the end, its output if that is. So
+// eight of 1024 ended commands are on a page, instead of three pages for each.
+#define STORE_CARD ((uint64_t)512)
+// Bytes of the longest record on a card.
+#define STORE_SHORT (STORE_CARD - STORE_FRONT - STORE_RECORD_HEAD)
+#define STORE_RECORD_HEAD ((uint64_t)16)
 
 // How a new binary ends that cannot read this arena.
 #define STORE_EXIT_LAYOUT 91
@@ -91,6 +95,7 @@ struct store_slot {
 	int64_t held_ns; // since when
 	uint32_t next;   // daemon: the next free slot, plus 1
 	bool left;       // daemon: an earlier one took it
+	bool clean;      // daemon: nothing was written to its log
 };
 
 struct store {
@@ -117,10 +122,10 @@ static inline struct store_entry *store_entry(const struct store_slot *slot)
 {
 	return &slot->store->table[store_index(slot)];
 }
-// The short records come first, the pages for long ones follow them.
+// The cards come first, the pages for long records follow them.
 static inline uint64_t store_long_at(const struct store_shape *shape)
 {
-	return shape->record_at + (shape->slots * STORE_SHORT + 4095) / 4096 * 4096;
+	return shape->record_at + (shape->slots * STORE_CARD + 4095) / 4096 * 4096;
 }
 static inline size_t store_dirty_words(const struct store_shape *shape)
 {

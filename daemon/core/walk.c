@@ -24,6 +24,7 @@ struct level {
 	size_t path_len, name_at;
 	char *entries; // what getdents64 gave; READ_MAX, NULL while there is none
 	size_t at, end;
+	size_t back;  // the next of the first kind (enum walk_order), and one; 0 = none
 	off_t resume; // where to read on once entries are lost
 	bool eof;
 	bool marked;
@@ -39,6 +40,7 @@ struct walk {
 	enum walk_event last;
 	unsigned passes; // of the last WALK_LEAVE
 	bool marked;     // of the root, once it is through
+	enum walk_order order;
 };
 
 // --- opening ---
@@ -89,7 +91,7 @@ static void level_close(struct level *l)
 	io_close(&l->fd);
 	free(l->entries);
 	l->entries = NULL;
-	l->at = l->end = 0;
+	l->at = l->end = l->back = 0;
 }
 
 // FD is taken unless it fails.
@@ -195,26 +197,73 @@ void walk_free(struct walk *w)
 
 // --- going on ---
 
+static struct dirent64 *entry_at(const struct level *l, size_t at)
+{
+	return (struct dirent64 *)(void *)(l->entries + at);
+}
+
+static bool is_first_kind(const struct walk *w, const struct dirent64 *d)
+{
+	bool file = d->d_type != DT_DIR && d->d_type != DT_UNKNOWN;
+	return w->order != WALK_AS_TOLD && file == (w->order == WALK_FILES_FIRST);
+}
+
+static bool is_dot(const struct dirent64 *d)
+{
+	return strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0;
+}
+
+// Has those of the first kind among the entries that were read come from the last one on: each takes the one before it into its d_ino. If
+// they are directories, what is entered may cost the entries: the rest of these is then given up (whoever wants them all takes the other order).
+static void chain(const struct walk *w, struct level *l)
+{
+	for (size_t at = 0; at < l->end; at += entry_at(l, at)->d_reclen) {
+		struct dirent64 *d = entry_at(l, at);
+		if (w->order == WALK_DIRECTORIES_FIRST)
+			l->resume = d->d_off;
+		if (!is_first_kind(w, d) || is_dot(d))
+			continue;
+		d->d_ino = l->back;
+		l->back = at + 1;
+	}
+}
+
+// Reads on. 0 or negative errno.
+static int fill(const struct walk *w, struct level *l)
+{
+	if (!l->entries && !(l->entries = malloc(READ_MAX)))
+		return -ENOMEM;
+	ssize_t n = getdents64(l->fd, l->entries, READ_MAX);
+	if (n < 0 && errno != ENOENT) // a directory that was removed has nothing more
+		return -errno;
+	n = n < 0 ? 0 : n;
+	l->at = 0;
+	l->end = (size_t)n;
+	l->eof = n == 0;
+	if (w->order != WALK_AS_TOLD)
+		chain(w, l);
+	return 0;
+}
+
 // The next entry of the directory L but "." and "..": 1, 0 at its end, or negative errno.
-static int next_dirent(struct level *l, const struct dirent64 **out)
+static int next_dirent(const struct walk *w, struct level *l, const struct dirent64 **out)
 {
 	while (!l->eof) {
+		if (l->back) {
+			*out = entry_at(l, l->back - 1);
+			l->back = (*out)->d_ino;
+			return 1;
+		}
 		if (l->at == l->end) {
-			if (!l->entries && !(l->entries = malloc(READ_MAX)))
-				return -ENOMEM;
-			ssize_t n = getdents64(l->fd, l->entries, READ_MAX);
-			if (n < 0 && errno != ENOENT) // a directory that was removed has nothing more
-				return -errno;
-			n = n < 0 ? 0 : n;
-			l->at = 0;
-			l->end = (size_t)n;
-			l->eof = n == 0;
+			int rc = fill(w, l);
+			if (rc < 0)
+				return rc;
 			continue;
 		}
-		const struct dirent64 *d = (const struct dirent64 *)(void *)(l->entries + l->at);
+		const struct dirent64 *d = entry_at(l, l->at);
 		l->at += d->d_reclen;
 		l->resume = d->d_off;
-		if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0) {
+		if (!is_first_kind(w, d) && !is_dot(d)) {
 			*out = d;
 			return 1;
 		}
@@ -239,7 +288,7 @@ static enum walk_event fail(struct walk *w, struct walk_entry *e, int err)
 	struct level *l = top(w);
 	*e = (struct walk_entry){.type = DT_DIR, .dirfd = -1, .err = err};
 	l->eof = true;
-	l->at = l->end = 0;
+	l->at = l->end = l->back = 0;
 	w->name_at = l->name_at;
 	return give(w, e, WALK_ERROR, w->count - 1);
 }
@@ -283,7 +332,7 @@ enum walk_event walk_next(struct walk *w, struct walk_entry *e)
 	struct level *l = top(w);
 	const struct dirent64 *d = NULL;
 	cut(w, l->path_len);
-	int rc = next_dirent(l, &d);
+	int rc = next_dirent(w, l, &d);
 	if (rc == 0)
 		return leave(w, e);
 	const char *sep = w->path[l->path_len - 1] == '/' ? "" : "/";
@@ -298,6 +347,11 @@ enum walk_event walk_next(struct walk *w, struct walk_entry *e)
 	}
 	cut(w, l->path_len);
 	return fail(w, e, rc < 0 ? rc : -ENOMEM);
+}
+
+void walk_set_order(struct walk *w, enum walk_order order)
+{
+	w->order = order;
 }
 
 int walk_enter(struct walk *w)

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/core/files.h"
 #include "daemon/core/walk.h"
+#include "daemon/core/walk_aside.h"
 #include "daemon/io.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 // How often a directory is gone through that others keep filling.
 enum { PASSES_MAX = 16 };
+// What has not come to its end after so much work goes on in a process of its own: to make one takes a third of that.
+#define ASIDE_AFTER_NS ((int64_t)1000000)
 
 struct walk_remove {
 	struct walk *walk; // NULL if there is nothing (more) to walk
@@ -25,6 +29,10 @@ struct walk_remove {
 	uint64_t count_was; // when this pass began
 	int err;
 	char *where;
+	int64_t worked_ns;
+	bool stays;          // in this process
+	bool second;         // this one helps another
+	struct aside *aside; // or NULL; there is no walk here meanwhile
 };
 
 static void note(struct walk_remove *r, int err, const char *path)
@@ -41,7 +49,10 @@ static int start_pass(struct walk_remove *r, int fd)
 	r->walk = NULL;
 	r->passes++;
 	r->count_was = r->count;
-	return fd < 0 ? fd : walk_new(&r->walk, fd, r->path);
+	int rc = fd < 0 ? fd : walk_new(&r->walk, fd, r->path);
+	if (rc == 0)
+		walk_set_order(r->walk, r->second ? WALK_DIRECTORIES_FIRST : WALK_FILES_FIRST);
+	return rc;
 }
 
 static int open_root(const struct walk_remove *r)
@@ -93,6 +104,7 @@ void walk_remove_free(struct walk_remove *r)
 {
 	if (!r)
 		return;
+	aside_free(r->aside);
 	walk_free(r->walk);
 	io_close(&r->parent);
 	free(r->path);
@@ -138,7 +150,7 @@ static void on_leave(struct walk_remove *r, const struct walk_entry *e)
 	if (e->marked)
 		return;
 	int rc = unlink_at(e->dirfd, e->name, AT_REMOVEDIR);
-	if ((rc == -ENOTEMPTY || rc == -EEXIST) && e->passes < PASSES_MAX && walk_enter(r->walk) == 0)
+	if ((rc == -ENOTEMPTY || rc == -EEXIST) && e->passes < PASSES_MAX && !r->second && walk_enter(r->walk) == 0)
 		return;
 	judge(r, rc, e->path);
 }
@@ -165,9 +177,106 @@ static void on_done(struct walk_remove *r, bool marked)
 	r->walk = NULL;
 }
 
-bool walk_remove_step(struct walk_remove *r, int64_t until)
+// One entry.
+static void turn(struct walk_remove *r)
 {
 	struct walk_entry e;
+	switch (walk_next(r->walk, &e)) {
+	case WALK_ENTRY:
+		on_entry(r, &e);
+		break;
+	case WALK_LEAVE:
+		on_leave(r, &e);
+		break;
+	case WALK_ERROR:
+		judge(r, e.err, e.path);
+		break;
+	case WALK_DONE:
+		on_done(r, e.marked);
+		break;
+	}
+}
+
+// --- in a process of its own ---
+
+// From the root again: whoever was at it before is through.
+static void begin_again(struct walk_remove *r)
+{
+	int rc = start_pass(r, open_root(r));
+	if (rc < 0 && rc != -ENOENT)
+		note(r, rc == -EXDEV ? -EBUSY : rc, r->path);
+}
+
+static void tell(const struct walk_remove *r, struct aside_report *report)
+{
+	report->count[0] = r->count;
+	if (!r->err || report->err)
+		return;
+	(void)snprintf(report->where, sizeof report->where, "%s", r->where ? r->where : r->path);
+	report->err = r->err;
+}
+
+// Goes through it once, from the other end.
+static void help(struct walk_remove *r, struct aside_report *report)
+{
+	int64_t until = 0;
+	r->second = true;
+	r->passes = PASSES_MAX;
+	r->count = 0;
+	begin_again(r);
+	while (r->walk) {
+		turn(r);
+		report->count[1] = r->count;
+		aside_rest(&until);
+	}
+}
+
+static void run_aside(void *arg, struct aside_report *report, bool second)
+{
+	struct walk_remove *r = arg;
+	r->walk = NULL; // its descriptors are closed
+	if (second) {
+		help(r, report);
+		return;
+	}
+	begin_again(r);
+	tell(r, report);
+	while (r->walk) {
+		turn(r);
+		tell(r, report);
+	}
+}
+
+static void step_aside(struct walk_remove *r)
+{
+	int rc = aside_start(&r->aside, run_aside, r, r->parent);
+	r->stays = rc < 0 && rc != -EBUSY;
+	if (rc < 0)
+		return;
+	walk_free(r->walk);
+	r->walk = NULL;
+}
+
+// The child has ended, or is not waited for. If it was killed before it was through, the rest is done here.
+static void come_back(struct walk_remove *r)
+{
+	const struct aside_report *report = aside_end(r->aside);
+	bool done = report->done;
+	if (report->count[0] > r->count)
+		r->count = report->count[0];
+	r->count += report->count[1];
+	if (report->err)
+		note(r, report->err, report->where);
+	aside_free(r->aside);
+	r->aside = NULL;
+	r->stays = true;
+	if (!done)
+		begin_again(r);
+}
+
+bool walk_remove_step(struct walk_remove *r, int64_t until)
+{
+	int64_t start = io_mono_ns(), now = start;
 	if (r->single) {
 		r->single = false;
 		int rc = files_unlink(r->parent, r->base);
@@ -175,30 +284,30 @@ bool walk_remove_step(struct walk_remove *r, int64_t until)
 		if (rc < 0)
 			note(r, rc, r->path);
 	}
+	if (r->aside && !aside_ended(r->aside) && until != INT64_MAX)
+		return true;
+	if (r->aside)
+		come_back(r);
 	while (r->walk) {
-		switch (walk_next(r->walk, &e)) {
-		case WALK_ENTRY:
-			on_entry(r, &e);
-			break;
-		case WALK_LEAVE:
-			on_leave(r, &e);
-			break;
-		case WALK_ERROR:
-			judge(r, e.err, e.path);
-			break;
-		case WALK_DONE:
-			on_done(r, e.marked);
-			break;
-		}
-		if (io_mono_ns() >= until)
+		turn(r);
+		now = io_mono_ns();
+		if (now >= until)
 			break;
 	}
-	return r->walk != NULL;
+	r->worked_ns += now - start;
+	if (r->walk && !r->stays && r->worked_ns >= ASIDE_AFTER_NS)
+		step_aside(r);
+	return r->walk || r->aside;
 }
 
-bool walk_remove_is_tree(const struct walk_remove *r)
+int walk_remove_fd(const struct walk_remove *r)
 {
-	return r->walk != NULL;
+	return r->aside ? aside_fd(r->aside) : -1;
+}
+
+bool walk_remove_is_long(const struct walk_remove *r)
+{
+	return r->walk && r->worked_ns >= ASIDE_AFTER_NS;
 }
 
 uint64_t walk_remove_count(const struct walk_remove *r)

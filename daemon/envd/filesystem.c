@@ -220,13 +220,14 @@ static void move_call(struct rpc *r, const ProtobufCMessage *m)
 struct removal {
 	struct fs_job job; // first
 	struct walk_remove *remove;
-	bool gently;
 };
 
-// The kernel would hold up the loop.
-static bool remove_gently(struct slice_job *slice)
+static bool remove_on(struct slice_job *slice)
 {
-	return walk_remove_step(((struct removal *)slice)->remove, slice_until());
+	struct removal *m = (struct removal *)slice;
+	bool more = walk_remove_step(m->remove, slice_until());
+	slice_await(slice, walk_remove_fd(m->remove));
+	return more;
 }
 
 static int remove_error(struct err *e, int rc, const char *path)
@@ -239,13 +240,12 @@ static enum fs_state remove_step(struct fs_job *j, int64_t until)
 {
 	struct removal *m = (struct removal *)j;
 	const char *where = NULL;
-	if (m->remove && !m->gently && walk_remove_is_tree(m->remove)) {
-		m->gently = true;
-		slice_gently(&j->slice, remove_gently);
+	(void)until;
+	if (m->remove && remove_on(&j->slice)) {
+		if (walk_remove_is_long(m->remove))
+			slice_gently(&j->slice, remove_on);
 		return FS_MORE;
 	}
-	if (m->remove && walk_remove_step(m->remove, until))
-		return FS_MORE;
 	int rc = m->remove ? walk_remove_error(m->remove, &where) : 0;
 	if (rc < 0 && rc != -ENOENT) {
 		remove_error(&j->err, rc, where);

@@ -133,30 +133,40 @@ static void change_free(struct work *w)
 	free(c);
 }
 
-// Trees go gently: what the kernel does for each entry would hold up the loop.
+// One step: 1, there is more; 0; or negative errno, and WHERE.
+static int change_on(struct change *c, int64_t until, const char **where)
+{
+	int rc;
+	if (c->move) {
+		rc = files_move_step(c->move, until);
+		*where = files_move_where(c->move);
+		slice_await(&c->work.job, files_move_fd(c->move));
+	} else {
+		rc = walk_remove_step(c->remove, until) ? 1 : walk_remove_error(c->remove, where);
+		slice_await(&c->work.job, walk_remove_fd(c->remove));
+	}
+	return rc;
+}
+
+// What the kernel does for each entry would hold up the loop.
 static bool change_gently(struct slice_job *job)
 {
-	struct change *c = (struct change *)job;
-	int64_t until = slice_until();
-	return c->move ? files_move_step(c->move, until) > 0 : walk_remove_step(c->remove, until);
+	const char *where;
+	return change_on((struct change *)job, slice_until(), &where) > 0;
 }
 
 static enum work_state change_step(struct work *w, int64_t until)
 {
 	struct change *c = (struct change *)w;
 	const char *where = NULL;
-	int rc;
-	if (!c->gently && (c->move || walk_remove_is_tree(c->remove))) {
+	if (c->move && !c->gently) {
 		c->gently = true;
 		slice_gently(&w->job, change_gently);
 		return WORK_MORE;
 	}
-	if (c->move) {
-		rc = files_move_step(c->move, until);
-		where = files_move_where(c->move);
-	} else {
-		rc = walk_remove_step(c->remove, until) ? 1 : walk_remove_error(c->remove, &where);
-	}
+	int rc = change_on(c, until, &where);
+	if (rc > 0 && c->remove && walk_remove_is_long(c->remove))
+		slice_gently(&w->job, change_gently);
 	if (rc > 0)
 		return WORK_MORE;
 	if (rc < 0) {

@@ -159,12 +159,18 @@ static int make_again(const struct sandboxd *s)
 static bool on_remove(struct slice_job *job)
 {
 	struct reset *r = (struct reset *)job;
-	return walk_remove_step(r->remove, slice_until());
+	bool more = walk_remove_step(r->remove, slice_until());
+	slice_await(job, walk_remove_fd(r->remove));
+	return more;
 }
 
 static void on_step(struct slice_job *job)
 {
-	finish((struct reset *)job, 0);
+	struct reset *r = (struct reset *)job;
+	if (!on_remove(job))
+		finish(r, 0);
+	else if (walk_remove_is_long(r->remove))
+		slice_gently(job, on_remove);
 }
 
 static void begin_remove(struct reset *r)
@@ -177,7 +183,6 @@ static void begin_remove(struct reset *r)
 		return;
 	}
 	slice_start(s->slices, &r->job);
-	slice_gently(&r->job, on_remove);
 }
 
 // --- ending what runs ---

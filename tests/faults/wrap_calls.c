@@ -142,6 +142,8 @@ static unsigned kinds_of_syscall(long number)
 		return FAULT_DESCRIPTOR | FAULT_KERNEL;
 	case SYS_clone3:
 		return FAULT_FORK;
+	case SYS_clone:
+		return FAULT_FORK | FAULT_DESCRIPTOR;
 	default:
 		return 0;
 	}

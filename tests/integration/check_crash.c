@@ -450,6 +450,44 @@ START_TEST(ended_command_is_forgotten)
 }
 END_TEST
 
+// Whether it lies beside the record or on pages of its own, whether all of it is kept or the last 64 KiB.
+START_TEST(ended_output_is_lost_or_cut)
+{
+	static const int sizes[] = {0, 1, 200, 250, 320, 5000, 65536, 65700, 200000};
+	struct testd *d = death_start_with();
+	struct sse_out o = {0};
+	char command[128];
+	int64_t pids[COUNT(sizes)];
+	for (size_t i = 0; i < COUNT(sizes); i++) {
+		(void)snprintf(command, sizeof command, "head -c %d /dev/zero | tr '\\0' %c; exit %d", sizes[i],
+			'a' + (int)i, 10 + (int)i);
+		sse_run(d, command, 10 + (int64_t)i, &o);
+		ck_assert_uint_eq(buf_len(&o.ch[FRAME_STDOUT]), (size_t)sizes[i]);
+		pids[i] = o.pid;
+		sse_out_release(&o);
+		o = (struct sse_out){0};
+	}
+	for (int daemon = 0; daemon < 3; daemon++) {
+		for (size_t i = 0; i < COUNT(sizes); i++) {
+			death_collect(d, pids[i], 10 + (int64_t)i, &o);
+			const unsigned char *p = buf_data(&o.ch[FRAME_STDOUT]);
+			size_t n = buf_len(&o.ch[FRAME_STDOUT]);
+			for (size_t k = 0; k < n; k++) {
+				if (p[k] != 'a' + i)
+					ck_abort_msg("another's output");
+			}
+			ck_assert_uint_le(n, (size_t)sizes[i]);
+			ck_assert(n == (size_t)sizes[i] || n >= 65536);
+			ck_assert(o.end.truncated == (n < (size_t)sizes[i]) && (sizes[i] < 100000 || n < 65700));
+			sse_out_release(&o);
+			o = (struct sse_out){0};
+		}
+		death_crash(d, SIGKILL);
+	}
+	d_finish(d);
+}
+END_TEST
+
 // A grandchild that holds the pipe writes after the crash: no SIGPIPE.
 START_TEST(grandchild_gets_sigpipe)
 {
@@ -484,6 +522,7 @@ Suite *crash_suite(void)
 	tcase_add_loop_test(tc, signal_finds_nobody, 0, 2);
 	tcase_add_loop_test(tc, terminal_is_hung_up, 0, 2);
 	tcase_add_loop_test(tc, ended_command_is_forgotten, 0, 2);
+	tcase_add_test(tc, ended_output_is_lost_or_cut);
 	tcase_add_loop_test(tc, grandchild_gets_sigpipe, 0, 2);
 	return s;
 }

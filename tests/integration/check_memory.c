@@ -37,6 +37,18 @@ static long peak_kib(const struct testd *d)
 	return kib;
 }
 
+static long rss_kib(pid_t pid)
+{
+	char path[64];
+	long pages = 0;
+	(void)snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
+	FILE *f = fopen(path, "re");
+	ck_assert_ptr_nonnull(f);
+	ck_assert_int_eq(fscanf(f, "%*d %ld", &pages), 1);
+	(void)fclose(f);
+	return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
 static bool has_peaked(void *arg)
 {
 	const struct rss *r = arg;
@@ -154,6 +166,24 @@ START_TEST(large_output_keeps_memory)
 }
 END_TEST
 
+// Those that are kept for late readers, a short output with each: of both processes, some 1.1 KiB a command.
+START_TEST(ended_commands_keep_memory)
+{
+	struct testd *d = d_start("--init");
+	struct resp r = {0};
+	int count = d_sanitized(d) ? 100 : 1000;
+	long base = first_rss(d), init = rss_kib(d->init);
+	for (int i = 0; i < count; i++)
+		ck_assert_int_eq(j_int(run(d, "echo some output of it; echo more >&2; exit 3", &r), "exit_code"), 3);
+	if (!d_sanitized(d)) {
+		assert_back(d, base);
+		ck_assert_int_le(rss_kib(d->init), init + LEFT_KIB / 4);
+	}
+	resp_release(&r);
+	d_finish(d);
+}
+END_TEST
+
 Suite *memory_suite(void)
 {
 	Suite *s = suite_create("memory");
@@ -161,5 +191,6 @@ Suite *memory_suite(void)
 	tcase_add_test(tc, unread_lists_keep_memory);
 	tcase_add_test(tc, large_document_keeps_memory);
 	tcase_add_test(tc, large_output_keeps_memory);
+	tcase_add_test(tc, ended_commands_keep_memory);
 	return s;
 }

@@ -21,6 +21,7 @@
 	X(answers) \
 	X(files) \
 	X(files_disk) \
+	X(removals) \
 	X(list) \
 	X(ends) \
 	X(children) \

@@ -50,7 +50,7 @@ static void must(struct daemon *d, bool ok, const char *what, int i)
 
 static void start_one(struct daemon *d)
 {
-	char script[160], note[16];
+	char script[160], tag[16];
 	const char *const argv[] = {"/bin/sh", "-c", script, NULL}, *const env[] = {"PATH=/usr/bin:/bin", NULL};
 	struct proc *p;
 	enum spawn_step step;
@@ -58,9 +58,10 @@ static void start_one(struct daemon *d)
 	snprintf(script, sizeof script, "echo a%d; %s echo b%d >&2; exit %d", i, i % 7 ? "" : "sleep 0.03;", i, i % 50);
 	if (d->score->flood)
 		snprintf(script, sizeof script, "exec seq 1 %d", d->score->flood);
-	snprintf(note, sizeof note, "%d", i);
+	snprintf(tag, sizeof tag, "%d", i);
+	const struct asked asked = {.argv = argv, .env = env, .tag = tag};
 	struct proc_spec spec = {
-		.run = {.path = argv[0], .argv = argv, .env = env, .cwd = "/"}, .command = script, .note = note};
+		.run = {.path = argv[0], .argv = argv, .env = env, .cwd = "/"}, .command = script, .asked = &asked};
 	int rc = proc_start(d->procs, &spec, &p, &step);
 	must(d, rc == 0, "cannot start", i);
 	d->score->pid[i] = proc_pid(p);
@@ -123,18 +124,18 @@ static void check_flood(struct daemon *d)
 
 static void check_all(struct daemon *d)
 {
-	char note[16];
+	char tag[16];
 	if (d->score->flood) {
 		check_flood(d);
 		return;
 	}
 	for (int i = 0; i < d->score->next; i++) {
 		struct proc *p = d->score->pid[i] ? procs_find(d->procs, d->score->pid[i]) : NULL;
-		snprintf(note, sizeof note, "%d", i);
+		snprintf(tag, sizeof tag, "%d", i);
 		if (!d->score->pid[i])
 			continue; // its daemon did not get to know
 		must(d, p != NULL, "is not there", i);
-		must(d, strcmp(proc_note(p), note) == 0, "is another", i);
+		must(d, strcmp(proc_asked(p)->tag, tag) == 0, "is another", i);
 		const struct proc_end *end = proc_end(p);
 		must(d, end && !end->sig && !end->stopped, "has no end of its own", i);
 		must(d, end->code == i % 50, "another exit code", i);

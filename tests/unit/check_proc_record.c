@@ -10,6 +10,7 @@
 static const char *const argv[] = {"/bin/sh", "-c", "echo \"$1\"", "", NULL};
 static const char *const env[] = {"A=1", "B=", "LONG=a value with blanks", NULL};
 static const char *const none[] = {NULL};
+static const char *const program[] = {"/bin/sh", NULL};
 
 static const struct proc_record samples[] = {
 	{.command = ""},
@@ -25,6 +26,11 @@ static const struct proc_record samples[] = {
 		.has_asked = true,
 		.asked = {.argv = argv, .env = env, .cwd = "/tmp", .tag = "t"}},
 	{.command = "x", .has_asked = true, .asked = {.argv = argv, .env = none, .tag = ""}},
+	// A command that is in its argv: as the last, as all of it, but for an end.
+	{.command = "", .has_asked = true, .asked = {.argv = argv, .env = env}},
+	{.command = "/bin/sh -c echo \"$1\" ", .has_asked = true, .asked = {.argv = argv, .env = env, .tag = "t"}},
+	{.command = "/bin/sh -c echo \"$1\"", .has_asked = true, .asked = {.argv = argv, .env = env}},
+	{.command = "/bin/sh", .has_asked = true, .asked = {.argv = program, .env = none}},
 };
 
 enum { SAMPLES = sizeof samples / sizeof *samples };

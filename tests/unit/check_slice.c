@@ -218,6 +218,75 @@ START_TEST(sockets_and_jobs_starve_each_other)
 }
 END_TEST
 
+static void await(struct slice_job *j)
+{
+	struct job *job = (struct job *)j;
+	char c;
+	job->steps++;
+	slice_await(j, -1); // nothing
+	if (io_read(job->until, &c, 1) == 1 && c == 'x')
+		slice_stop(j);
+	else
+		slice_await(j, job->until);
+}
+
+static bool await_gently(struct slice_job *j)
+{
+	await(j);
+	return true;
+}
+
+static void gently_awaited(struct slice_job *j)
+{
+	slice_gently(j, await_gently);
+}
+
+// While a job waits for a descriptor nothing is done for it, others go on, and whatever may be done to one that runs may be done to it.
+START_TEST(job_that_waits_is_stepped_or_lost)
+{
+	struct ev_loop *loop = ev_loop_new(EVFLAG_AUTO);
+	struct slices *s = slices_on(loop);
+	int fds[2];
+	ck_assert_int_eq(io_pipe(fds), 0);
+	ck_assert_int_eq(io_set_nonblock(fds[0]), 0);
+	struct job a = job_of(_i ? gently_awaited : await, fds[0]), b = job_of(count, 1000);
+	slice_start(s, &a.job);
+	slice_start(s, &b.job);
+	ev_run(loop, EVRUN_NOWAIT);
+	while (b.steps < 1000)
+		ev_run(loop, EVRUN_NOWAIT);
+	for (int i = 0; i < 3; i++)
+		ev_run(loop, EVRUN_NOWAIT);
+	ck_assert_int_eq(a.steps, 1);
+	ck_assert_int_eq(io_write(fds[1], "a", 1), 1);
+	while (a.steps < 2)
+		ev_run(loop, EVRUN_NOWAIT);
+	for (int i = 0; i < 3; i++)
+		ev_run(loop, EVRUN_NOWAIT);
+	ck_assert_int_eq(a.steps, 2);
+	slice_start(s, &a.job); // it runs
+	ck_assert_int_eq(io_write(fds[1], "x", 1), 1);
+	ev_run(loop, 0); // returns: it has stopped itself
+	ck_assert_int_eq(a.steps, 3);
+	// Stopped while it waits, and dropped.
+	for (int i = 0; i < 2; i++) {
+		slice_start(s, &a.job);
+		while (a.steps < 4 + i)
+			ev_run(loop, EVRUN_NOWAIT);
+		if (i == 0)
+			slice_stop(&a.job);
+	}
+	slices_free(s);
+	ck_assert_int_eq(a.dropped, 1);
+	ck_assert_int_eq(io_write(fds[1], "x", 1), 1);
+	ev_run(loop, 0); // returns: nothing is watched
+	ck_assert_int_eq(a.steps, 5);
+	close(fds[0]);
+	close(fds[1]);
+	ev_loop_destroy(loop);
+}
+END_TEST
+
 static int make(void *arg)
 {
 	struct slices *s = slices_new(arg);
@@ -244,6 +313,7 @@ Suite *slice_suite(void)
 	tcase_add_test(t, step_frees_its_own_job_and_others);
 	tcase_add_test(t, jobs_of_a_freed_scheduler_leak);
 	tcase_add_test(t, sockets_and_jobs_starve_each_other);
+	tcase_add_loop_test(t, job_that_waits_is_stepped_or_lost, 0, 2);
 	tcase_add_test(t, out_of_memory);
 	return s;
 }

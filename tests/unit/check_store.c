@@ -38,11 +38,15 @@ START_TEST(slot_that_was_released_is_not_empty)
 	store_child(a);
 	ck_assert_int_eq(store_life(a)->pid, getpid());
 	char *log = (char *)(uintptr_t)log_map(a);
+	store_log_used(a);
 	memset(log, 'x', 65536);
+	memset(store_log_front(a), 'f', STORE_FRONT);
 	store_release(a);
 	struct store_slot *again = storekit_take(&k);
 	ck_assert_ptr_eq(again, a);
 	size_t n;
+	static const char nothing[STORE_FRONT];
+	ck_assert_mem_eq(store_log_front(again), nothing, STORE_FRONT);
 	ck_assert_ptr_null(store_record_get(again, &n));
 	static const struct store_life zero;
 	ck_assert_mem_eq(store_life(again), &zero, sizeof zero);
@@ -78,7 +82,7 @@ START_TEST(record_that_is_not_whole_is_believed)
 	ck_assert_uint_eq(n, 11);
 	ck_assert_mem_eq(p, "hello again", 11);
 	// Whatever single byte is wrong, in its head or in its text.
-	unsigned char *base = (unsigned char *)k.daemon->base + k.daemon->shape.record_at;
+	unsigned char *base = (unsigned char *)store_log_front(slot) + STORE_FRONT;
 	for (size_t i = 0; i < 16 + 11; i++) {
 		base[i] ^= 0x40;
 		ck_assert_ptr_null(store_record_get(left, &n));
@@ -100,7 +104,7 @@ static off_t blocks_of(const struct store *s)
 // Short ones lie side by side, long ones on pages of their own, which are given back.
 START_TEST(records_of_any_size_come_back)
 {
-	static const size_t sizes[] = {1, STORE_SHORT - 16, STORE_SHORT - 15, 4080};
+	static const size_t sizes[] = {1, STORE_SHORT, STORE_SHORT + 1, 4080};
 	struct storekit k;
 	storekit_init(&k, 16);
 	char text[4096];

@@ -169,6 +169,45 @@ START_TEST(entries_are_lost_between_reads)
 }
 END_TEST
 
+// In each order everything is given once, and of what is read at once the first kind before the other.
+START_TEST(order_loses_entries)
+{
+	static const enum walk_order orders[] = {WALK_AS_TOLD, WALK_FILES_FIRST, WALK_DIRECTORIES_FIRST};
+	struct tree t;
+	struct walk_entry e;
+	enum walk_event ev;
+	unsigned dirs = 0, files = 0;
+	bool first = false;
+	tk_init(&t, false);
+	make_many("top", 3000);
+	for (int i = 0; i < 20; i++) {
+		char name[32];
+		(void)snprintf(name, sizeof name, "top/d%d", i);
+		make_many(name, 40);
+	}
+	make_deep("top/deep", 30);
+	struct walk *w = walk_of("top");
+	walk_set_order(w, orders[_i]);
+	while ((ev = walk_next(w, &e)) != WALK_DONE) {
+		ck_assert_int_ne(ev, WALK_ERROR);
+		if (ev != WALK_ENTRY)
+			continue;
+		bool dir = e.type == DT_DIR;
+		if (e.depth == 2 && strstr(e.path, "/deep/") && !first) { // a file and a directory
+			first = true;
+			ck_assert(orders[_i] == WALK_AS_TOLD || dir == (orders[_i] == WALK_DIRECTORIES_FIRST));
+		}
+		dirs += dir;
+		files += !dir;
+		ck_assert(!dir || walk_enter(w) == 0);
+	}
+	ck_assert_uint_eq(files, 3000 + 20 * 40 + 30);
+	ck_assert_uint_eq(dirs, 20 + 1 + 30);
+	walk_free(w);
+	tk_release(&t);
+}
+END_TEST
+
 START_TEST(entries_vanish_during_the_walk)
 {
 	struct tree t;
@@ -473,6 +512,7 @@ Suite *walk_suite(void)
 	tcase_add_test(t, roots_that_are_none);
 	tcase_add_test(t, deep_tree_takes_all_descriptors);
 	tcase_add_test(t, entries_are_lost_between_reads);
+	tcase_add_loop_test(t, order_loses_entries, 0, 3);
 	tcase_add_test(t, entries_vanish_during_the_walk);
 	tcase_add_test(t, moved_directory_leads_out_of_the_tree);
 	tcase_add_test(t, mount_points_are_entered);

@@ -9,6 +9,7 @@
 // clang-format off
 #define UNIT_SUITES(X) \
 	X(buf) \
+	X(cells) \
 	X(daemon_loop) \
 	X(err) \
 	X(http) \
@@ -64,6 +65,7 @@
 	X(handoff) \
 	X(json_scan) \
 	X(walk) \
+	X(walk_aside) \
 	X(files) \
 	X(files_writer) \
 	X(files_routes) \

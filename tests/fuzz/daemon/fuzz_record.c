@@ -118,23 +118,26 @@ static void spoil(unsigned char *base, size_t room, const uint8_t *p, size_t n)
 	}
 }
 
-// Mostly the front, where the indices lie.
+// Mostly the front, where the indices lie, and what may lie on the card behind it.
 static void spoil_log(const struct store_slot *slot, const uint8_t *p, size_t n)
 {
 	off_t offset;
+	if (fuzz_choice(&p, &n) & 1) {
+		spoil(store_log_front(slot), STORE_CARD, p, n);
+		return;
+	}
 	int fd = store_log(slot, &offset);
 	size_t size = output_memory_size(REPLAY);
 	unsigned char *m = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
 	FUZZ_CHECK(m != MAP_FAILED);
-	bool front = fuzz_choice(&p, &n) & 1;
-	spoil(m, front ? 256 : size, p, n);
+	spoil(m, size, p, n);
 	munmap(m, size);
 }
 
 static void log_again(struct store_slot *slot)
 {
 	struct output *o;
-	int rc = output_take_back(&o, slot, REPLAY);
+	int rc = output_take_back(&o, NULL, slot, REPLAY);
 	FUZZ_CHECK(rc == 0 || rc == -EINVAL);
 	if (rc < 0)
 		return;
@@ -155,6 +158,8 @@ static void output_log(const uint8_t *p, size_t n)
 	struct output *o = slot ? output_new_in(slot, REPLAY) : NULL;
 	FUZZ_CHECK(o);
 	write_pieces(o, &p, &n, fuzz_choice(&p, &n) % 32);
+	if (fuzz_choice(&p, &n) & 1)
+		output_close(o);
 	output_free(o);
 	if (n)
 		spoil_log(slot, p, n);
