@@ -378,6 +378,11 @@ static bool all_local(const struct daemon_sockets *s)
 	return true;
 }
 
+static bool answered(void *arg)
+{
+	return net_answered(arg);
+}
+
 static int build_net(struct daemon *d)
 {
 	const struct config *c = d->spec->config;
@@ -394,6 +399,7 @@ static int build_net(struct daemon *d)
 	d->net = net_new(d->loop, &limits, &hooks);
 	if (!d->net)
 		return -ENOMEM;
+	slices_give_way(d->slices, answered, d->net);
 	d->sandboxd = (struct sandboxd){.config = c,
 		.procs = d->procs,
 		.users = d->users,

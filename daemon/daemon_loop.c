@@ -175,6 +175,9 @@ bool io_can_unwatch(void)
 
 void io_unwatch(struct ev_loop *loop, ev_io *w)
 {
+	// One that was never set says descriptor 0, which may be a listener's.
+	if (!ev_cb(w))
+		return;
 	ev_io_stop(loop, w);
 	if (epoll_fd < 0 || epoll_ctl(epoll_fd, EPOLL_CTL_DEL, w->fd, NULL) == 0)
 		return;

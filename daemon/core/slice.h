@@ -46,6 +46,8 @@ void slice_stop(struct slice_job *job);
 void slice_gently(struct slice_job *job, bool (*fn)(struct slice_job *job));
 // The steps of the running JOB come again once FD is readable, and cost nothing until then. Does nothing if FD is -1.
 void slice_await(struct slice_job *job, int fd);
+// ANSWERED says whether anybody was answered since it was last asked: he gets the CPU before the next turn. Not called after slices_free.
+void slices_give_way(struct slices *s, bool (*answered)(void *arg), void *arg);
 // When a step that begins now should return (io_mono_ns).
 int64_t slice_until(void);
 

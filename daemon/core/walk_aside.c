@@ -19,6 +19,9 @@
 #define ASIDES_MAX 4
 // Of the daemon's own memory: to copy the tables of so much holds it up for half a millisecond (7 to 10 us a MiB).
 #define ANON_MAX ((uint64_t)64 * 1024 * 1024)
+// How long the second process may take with its last entry: two seconds.
+#define COUNT_PAUSE_NS 50000
+#define COUNT_PAUSES 40000
 // A killed child that is not dead by then hangs in the kernel.
 #define DEATH_MS 500
 
@@ -42,10 +45,11 @@ struct attributes {
 // The longest time that a process can ask to run at a stretch.
 #define STRETCH_NS UINT64_C(100000000)
 
+// In memory that the child has too, for the report's sake. So a removal needs no memory on the way that could be refused to it.
 struct aside {
 	pid_t pid;
 	int pidfd;
-	struct aside_report *report;
+	struct aside_report report;
 };
 
 // Of this process, as its children are.
@@ -166,6 +170,17 @@ struct task {
 	struct aside_report *report;
 };
 
+// What SECOND has just removed is counted: it may be freeing a large file still. One that is stopped is not waited for.
+static void await_count(pid_t second, const struct aside_report *report)
+{
+	static const struct timespec pause = {.tv_nsec = COUNT_PAUSE_NS};
+	siginfo_t si = {0};
+	for (int i = 0; i < COUNT_PAUSES && !si.si_pid && __atomic_load_n(&report->busy, __ATOMIC_ACQUIRE); i++) {
+		nanosleep(&pause, NULL);
+		(void)waitid(P_PID, (id_t)second, &si, WEXITED | WNOHANG | WNOWAIT | __WALL);
+	}
+}
+
 static _Noreturn void run(const struct task *t, pid_t parent, int cpu)
 {
 	// All signals stay blocked: the handlers are the daemon's, and would write to what it listens to.
@@ -184,6 +199,7 @@ static _Noreturn void run(const struct task *t, pid_t parent, int cpu)
 	}
 	t->fn(t->arg, t->report, false);
 	if (second > 0) {
+		await_count(second, t->report);
 		kill(second, SIGKILL);
 		wait_for(second);
 	}
@@ -229,14 +245,11 @@ int aside_start(struct aside **out, aside_fn *fn, void *arg, int keep)
 	int rc = admit();
 	if (rc < 0)
 		return rc;
-	struct aside *a = calloc(1, sizeof *a);
-	if (!a)
+	struct aside *a = mmap(NULL, sizeof *a, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (a == MAP_FAILED)
 		return -ENOMEM;
 	a->pidfd = -1;
-	void *at = mmap(NULL, sizeof *a->report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (at != MAP_FAILED)
-		a->report = at;
-	rc = a->report ? start(a, &(struct task){fn, arg, keep, a->report}) : -ENOMEM;
+	rc = start(a, &(struct task){fn, arg, keep, &a->report});
 	if (rc < 0)
 		aside_free(a);
 	else
@@ -263,14 +276,14 @@ bool aside_ended(const struct aside *a)
 const struct aside_report *aside_end(struct aside *a)
 {
 	if (!a->pid)
-		return a->report;
+		return &a->report;
 	kill(a->pid, SIGKILL);
 	// One that hangs is left to the init part: only a daemon that ends kills.
 	if (a->pidfd < 0 || is_dead(a, DEATH_MS))
 		wait_for(a->pid);
 	a->pid = 0;
 	running--;
-	return a->report;
+	return &a->report;
 }
 
 void aside_free(struct aside *a)
@@ -279,7 +292,5 @@ void aside_free(struct aside *a)
 		return;
 	(void)aside_end(a);
 	io_close(&a->pidfd);
-	if (a->report)
-		munmap(a->report, sizeof *a->report);
-	free(a);
+	munmap(a, sizeof *a);
 }

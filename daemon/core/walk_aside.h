@@ -17,6 +17,7 @@ struct aside_report {
 	uint64_t count[2]; // of entries removed by the first and by the second process
 	int err;           // the first failure, or 0
 	bool done;         // it came to its end
+	bool busy;         // the second process is at an entry that it has not counted yet
 	char where[ASIDE_WHERE];
 };
 

@@ -20,7 +20,7 @@ enum { PASSES_MAX = 16 };
 struct walk_remove {
 	struct walk *walk; // NULL if there is nothing (more) to walk
 	bool single;       // the root is no directory and still there
-	int parent;        // of the root, -1 with WALK_KEEP_ROOT
+	int parent;        // of the root; with WALK_KEEP_ROOT itself: nobody can put another in its place
 	char *path;
 	const char *base; // the last part of path
 	unsigned flags;
@@ -57,7 +57,7 @@ static int start_pass(struct walk_remove *r, int fd)
 
 static int open_root(const struct walk_remove *r)
 {
-	return r->flags & WALK_KEEP_ROOT ? walk_open_root(r->path) : walk_open_dir(r->parent, r->base);
+	return walk_open_dir(r->parent, r->flags & WALK_KEEP_ROOT ? "." : r->base);
 }
 
 // Opens the directory that has the root and finds the root's name.
@@ -79,6 +79,12 @@ static int open_parent(struct walk_remove *r)
 	return rc;
 }
 
+static int open_kept(struct walk_remove *r)
+{
+	r->parent = IO_AGAIN(open(r->path, O_PATH | O_DIRECTORY | O_CLOEXEC));
+	return r->parent < 0 ? -errno : 0;
+}
+
 int walk_remove_new(struct walk_remove **out, const char *path, unsigned flags)
 {
 	struct walk_remove *r = calloc(1, sizeof *r);
@@ -87,7 +93,7 @@ int walk_remove_new(struct walk_remove **out, const char *path, unsigned flags)
 	r->parent = -1;
 	r->flags = flags;
 	r->path = strdup(path);
-	int rc = !r->path ? -ENOMEM : flags & WALK_KEEP_ROOT ? 0 : open_parent(r);
+	int rc = !r->path ? -ENOMEM : flags & WALK_KEEP_ROOT ? open_kept(r) : open_parent(r);
 	if (rc == 0) {
 		rc = start_pass(r, open_root(r));
 		r->single = (rc == -ENOTDIR || rc == -ELOOP) && r->base;
@@ -225,8 +231,10 @@ static void help(struct walk_remove *r, struct aside_report *report)
 	r->count = 0;
 	begin_again(r);
 	while (r->walk) {
+		__atomic_store_n(&report->busy, true, __ATOMIC_SEQ_CST);
 		turn(r);
 		report->count[1] = r->count;
+		__atomic_store_n(&report->busy, false, __ATOMIC_RELEASE);
 		aside_rest(&until);
 	}
 }

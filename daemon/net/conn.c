@@ -194,6 +194,7 @@ void conn_answered(struct conn *c)
 	buf_release(&c->body);
 	if (c->state == CONN_DEAD)
 		return;
+	c->net->answered = true;
 	if (c->state != CONN_STREAM && c->ended)
 		http_next(c->http);
 	c->ended = false;

@@ -79,6 +79,8 @@ int net_add_take(struct net *n, int fd, const struct route_table *table);
 bool net_evict(struct net *n);
 // Flushes every dirty connection once, by hand (the loop's own hook does it each turn while it runs).
 void net_flush(struct net *n);
+// True if an answer was completed since this was last asked.
+bool net_answered(struct net *n);
 // From now on each connection closes when its answer is out; idle ones at once, and those whose request is still coming are refused. True from net_drained when none has an answer
 // to come or bytes that the peer has not acknowledged (ask again each turn: it changes without an event of its own).
 void net_drain(struct net *n);

@@ -95,6 +95,7 @@ struct net {
 	int64_t now;       // this turn's time, see conn_now
 	unsigned turn;
 	bool draining;
+	bool answered;    // see net_answered
 	uint64_t last_id; // of a request
 	struct ev_prepare prepare;
 	struct ev_idle again; // keeps the loop from sleeping while a connection is dirty

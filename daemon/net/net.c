@@ -330,6 +330,13 @@ void net_free(struct net *n)
 	free(n);
 }
 
+bool net_answered(struct net *n)
+{
+	bool yes = n->answered;
+	n->answered = false;
+	return yes;
+}
+
 size_t net_conn_count(const struct net *n)
 {
 	return n->conn_count;

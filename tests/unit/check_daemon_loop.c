@@ -250,6 +250,29 @@ START_TEST(sleep_is_a_stall)
 }
 END_TEST
 
+// The watcher of a descriptor that never was says 0, which may be somebody's.
+START_TEST(watcher_that_was_never_set_stops_another)
+{
+	struct ev_loop *loop = loop_new();
+	int heard = 0, fds[2];
+	ev_io io, never = {0};
+	ck_assert_ptr_nonnull(loop);
+	ck_assert_int_eq(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
+	ck_assert_int_eq(dup2(fds[0], 0), 0);
+	ev_io_init(&io, on_io, 0, EV_READ);
+	io.data = &heard;
+	io_watch(loop, &io);
+	ev_run(loop, EVRUN_NOWAIT);
+	io_unwatch(loop, &never);
+	ck_assert_int_eq(write(fds[1], "x", 1), 1);
+	ev_run(loop, EVRUN_NOWAIT);
+	ck_assert_int_eq(heard, 1);
+	loop_free(loop);
+	close(fds[0]);
+	close(fds[1]);
+}
+END_TEST
+
 static void on_renewal(struct ev_loop *loop, ev_fork *w, int revents)
 {
 	(void)loop, (void)revents;
@@ -308,6 +331,7 @@ Suite *daemon_loop_suite(void)
 	tcase_add_test(tc, loop_grows_without_memory);
 	tcase_add_test(tc, unwatched_descriptor_is_heard);
 	tcase_add_test(tc, closed_descriptor_is_watched_on);
+	tcase_add_test(tc, watcher_that_was_never_set_stops_another);
 	tcase_add_loop_test(tc, signals_are_heard_all_the_same, 0, 2);
 	tcase_add_test(tc, sleep_is_a_stall);
 	tcase_set_timeout(tc, 60);

@@ -403,6 +403,29 @@ START_TEST(root_is_kept)
 }
 END_TEST
 
+// Somebody puts a link to other files in the kept root's place while it is emptied: it is not looked for by its name again.
+START_TEST(kept_root_is_exchanged)
+{
+	struct tree t;
+	struct walk_remove *r;
+	tk_init(&t, false);
+	make_many("top", 2500);
+	make_many("other", 10);
+	ck_assert_int_eq(walk_remove_new(&r, tk_path(&t, "top"), WALK_KEEP_ROOT), 0);
+	ck_assert(walk_remove_step(r, 0));
+	ck_assert_int_eq(rename("top", "moved"), 0);
+	ck_assert_int_eq(symlink("other", "top"), 0);
+	while (walk_remove_step(r, INT64_MAX))
+		;
+	ck_assert_int_eq(walk_remove_error(r, NULL), 0);
+	ck_assert_uint_eq(walk_remove_count(r), 2500);
+	ck_assert_int_eq(tk_count("moved"), 0);
+	ck_assert_int_eq(tk_count("other"), 10);
+	walk_remove_free(r);
+	tk_release(&t);
+}
+END_TEST
+
 START_TEST(mounts_are_emptied)
 {
 	struct tree t;
@@ -523,6 +546,7 @@ Suite *walk_suite(void)
 	tcase_add_test(t, tree_is_removed_through_links);
 	tcase_add_test(t, what_cannot_be_removed);
 	tcase_add_test(t, root_is_kept);
+	tcase_add_test(t, kept_root_is_exchanged);
 	tcase_add_test(t, mounts_are_emptied);
 	tcase_add_test(t, removal_races_with_creation);
 	tcase_add_test(t, removal_runs_in_slices);

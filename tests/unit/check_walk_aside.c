@@ -3,7 +3,6 @@
 #include "daemon/core/files.h"
 #include "daemon/core/walk.h"
 #include "daemon/io.h"
-#include "oom.h"
 #include "suites.h"
 #include "treekit.h"
 
@@ -357,11 +356,6 @@ START_TEST(child_of_a_large_process)
 }
 END_TEST
 
-static void lack_memory(void)
-{
-	oom_fail_at(0);
-}
-
 static void lack_descriptors(void)
 {
 	struct rlimit none;
@@ -384,7 +378,7 @@ static void lack_processes(void)
 
 START_TEST(child_that_is_not_to_be_had)
 {
-	static void (*const lacks[])(void) = {lack_memory, lack_descriptors, lack_processes};
+	static void (*const lacks[])(void) = {lack_descriptors, lack_processes};
 	struct tree t;
 	char name[64];
 	struct rlimit old;
@@ -403,7 +397,6 @@ START_TEST(child_that_is_not_to_be_had)
 		more = walk_remove_step(r, 0);
 		aside = walk_remove_fd(r) >= 0;
 	}
-	oom_off();
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &old), 0);
 	ck_assert(!aside);
 	ck_assert_int_eq(walk_remove_error(r, NULL), 0);
@@ -493,7 +486,7 @@ Suite *walk_aside_suite(void)
 	tcase_add_test(t, child_is_seen_by_others);
 	tcase_add_test(t, child_on_the_only_cpu);
 	tcase_add_test(t, child_of_a_large_process);
-	tcase_add_loop_test(t, child_that_is_not_to_be_had, 0, 3);
+	tcase_add_loop_test(t, child_that_is_not_to_be_had, 0, 2);
 	tcase_add_test(t, as_many_children_as_there_are_removals);
 	tcase_add_test(t, moved_source_is_removed_aside);
 	return s;
