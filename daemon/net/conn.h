@@ -81,8 +81,8 @@ bool net_evict(struct net *n);
 void net_flush(struct net *n);
 // True if an answer was completed since this was last asked.
 bool net_answered(struct net *n);
-// From now on each connection closes when its answer is out; idle ones at once, and those whose request is still coming are refused. True from net_drained when none has an answer
-// to come or bytes that the peer has not acknowledged (ask again each turn: it changes without an event of its own).
+// From now on each connection closes when its answer is out; idle ones at once unless something unread waits in them, and those whose request is still coming are refused. True from net_drained when none has an
+// answer to come, a request to be read or bytes that the peer has not acknowledged (ask again each turn: it changes without an event of its own).
 void net_drain(struct net *n);
 bool net_drained(const struct net *n);
 

@@ -439,6 +439,12 @@ int net_add_take(struct net *n, int fd, const struct route_table *table)
 	return 0;
 }
 
+// A request, or more of one, that nobody has read yet.
+static bool unread(const struct conn *c)
+{
+	return c->state <= CONN_BODY && !c->eof && io_pending(c->fd) > 0;
+}
+
 void net_drain(struct net *n)
 {
 	n->draining = true;
@@ -446,6 +452,8 @@ void net_drain(struct net *n)
 	struct conn *c, *next;
 	DL_FOREACH_SAFE(n->conns, c, next)
 	{
+		if (c->state == CONN_IDLE && unread(c))
+			continue; // it is read, and closes behind its answer
 		if (c->idle) {
 			conn_kill(c);
 		} else if (c->state == CONN_BODY && refused) {
@@ -470,7 +478,8 @@ bool net_drained(const struct net *n)
 	const struct conn *c;
 	DL_FOREACH(n->conns, c)
 	{
-		if (buf_len(&c->out) > 0 || c->state == CONN_HANDLER || c->state == CONN_STREAM || unacknowledged(c))
+		if (buf_len(&c->out) > 0 || c->state == CONN_HANDLER || c->state == CONN_STREAM || unacknowledged(c) ||
+			unread(c))
 			return false;
 	}
 	return true;

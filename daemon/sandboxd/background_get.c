@@ -124,7 +124,7 @@ static enum work_state get_step(struct work *w, int64_t until)
 	if (!g->head)
 		put_head(g);
 	g->head = true;
-	while (io_mono_ns() < until && buf_len(&w->out) - start < 4 * BLOCK && !buf_failed(&w->out)) {
+	do {
 		int rc = put_block(g);
 		if (rc < 0) {
 			err_sys(&w->err, rc, "output");
@@ -138,7 +138,7 @@ static enum work_state get_step(struct work *w, int64_t until)
 			return WORK_DONE;
 		}
 		BUF_LIT(&w->out, ",\"stderr\":");
-	}
+	} while (io_mono_ns() < until && buf_len(&w->out) - start < 4 * BLOCK && !buf_failed(&w->out));
 	return WORK_MORE;
 }
 

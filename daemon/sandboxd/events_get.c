@@ -107,7 +107,7 @@ static enum work_state events_step(struct work *w, int64_t until)
 	if (!r->first)
 		buf_byte(&w->out, '[');
 	r->first = true;
-	while (io_mono_ns() < until && buf_len(&w->out) - start < BLOCK) {
+	do {
 		int rc = next_lines(r);
 		if (rc < 0) {
 			err_sys(&w->err, rc, "events");
@@ -117,7 +117,7 @@ static enum work_state events_step(struct work *w, int64_t until)
 			continue;
 		buf_byte(&w->out, ']');
 		return WORK_DONE;
-	}
+	} while (io_mono_ns() < until && buf_len(&w->out) - start < BLOCK);
 	return WORK_MORE;
 }
 

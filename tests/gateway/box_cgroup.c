@@ -17,6 +17,7 @@
 #define NAME "celld-gateway-"
 #define TICK_NS 200000
 #define TICKS 20
+#define LEFT_MAX 64
 #define DEPTH_MAX 16
 
 static void pause_a_tick(void)
@@ -72,27 +73,6 @@ static bool find_base(char out[PATH_MAX])
 	if (f)
 		(void)fclose(f);
 	return found;
-}
-
-void box_cgroup_open(struct box *b)
-{
-	char base[PATH_MAX], *path;
-	// The descriptor's number is no other living box's.
-	if (!find_base(base) || asprintf(&path, "%s/" NAME "%d-%d", base, (int)getpid(), b->dirfd) < 0)
-		return;
-	int rc = mkdir(path, 0755) < 0 ? -errno : 0;
-	if (rc == -EEXIST && rmdir(path) == 0)
-		rc = mkdir(path, 0755) < 0 ? -errno : 0;
-	int fd = rc < 0 ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd >= 0 && faccessat(fd, "cgroup.freeze", W_OK, 0) == 0) {
-		b->cgroup = fd;
-		b->cgroup_path = path;
-		return;
-	}
-	io_close(&fd);
-	if (rc == 0)
-		rmdir(path);
-	free(path);
 }
 
 static int put(int cgroup, const char *file, const char *text)
@@ -163,6 +143,70 @@ static void remove_groups(int at, const char *name, int depth)
 		io_close(&fd);
 }
 
+// Groups of ours whose processes took longer to die than they were waited for.
+static char *left[LEFT_MAX];
+
+static bool is_there(const char *path)
+{
+	return access(path, F_OK) == 0;
+}
+
+static void keep_for_later(char *path)
+{
+	for (size_t i = 0; i < LEFT_MAX; i++)
+		if (!left[i]) {
+			left[i] = path;
+			return;
+		}
+	free(path); // the next gateway's
+}
+
+static bool is_empty(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	bool empty = fd < 0 || says(fd, "cgroup.events", "populated 0");
+	io_close(&fd);
+	return empty;
+}
+
+static void remove_left(void)
+{
+	for (size_t i = 0; i < LEFT_MAX; i++) {
+		if (!left[i] || !is_empty(left[i]))
+			continue;
+		remove_groups(AT_FDCWD, left[i], 0);
+		if (is_there(left[i]))
+			continue;
+		free(left[i]);
+		left[i] = NULL;
+	}
+}
+
+void box_cgroup_open(struct box *b)
+{
+	static unsigned serial;
+	char base[PATH_MAX], *path;
+	if (!find_base(base))
+		return;
+	remove_left();
+	if (asprintf(&path, "%s/" NAME "%d-%u", base, (int)getpid(), serial++) < 0)
+		return;
+	int rc = mkdir(path, 0755) < 0 ? -errno : 0;
+	// A gateway's that had our number.
+	if (rc == -EEXIST && rmdir(path) == 0)
+		rc = mkdir(path, 0755) < 0 ? -errno : 0;
+	int fd = rc < 0 ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0 && faccessat(fd, "cgroup.freeze", W_OK, 0) == 0) {
+		b->cgroup = fd;
+		b->cgroup_path = path;
+		return;
+	}
+	io_close(&fd);
+	if (rc == 0)
+		rmdir(path);
+	free(path);
+}
+
 void box_cgroup_close(struct box *b)
 {
 	if (b->cgroup < 0)
@@ -170,7 +214,10 @@ void box_cgroup_close(struct box *b)
 	box_cgroup_kill(b);
 	remove_groups(AT_FDCWD, b->cgroup_path, 0);
 	io_close(&b->cgroup);
-	free(b->cgroup_path);
+	if (is_there(b->cgroup_path))
+		keep_for_later(b->cgroup_path);
+	else
+		free(b->cgroup_path);
 	b->cgroup_path = NULL;
 }
 
@@ -196,6 +243,7 @@ static bool is_gone(pid_t pid)
 void box_cgroup_sweep(void)
 {
 	char base[PATH_MAX];
+	remove_left();
 	DIR *d = find_base(base) ? opendir(base) : NULL;
 	struct dirent *e;
 	while (d && (e = readdir(d))) {

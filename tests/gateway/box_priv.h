@@ -83,13 +83,13 @@ void box_net_open(struct box *b);
 // --- box_cgroup.c ---
 // Makes a group of its own for B, where that is possible ($CELLD_GATEWAY_CGROUP is not "off").
 void box_cgroup_open(struct box *b);
-// Kills what is left in it and removes it.
+// Kills what is left in it and removes it; later, if somebody in it takes his time to die.
 void box_cgroup_close(struct box *b);
 // Kills all in it at once. False if there is none, or if the kernel cannot.
 bool box_cgroup_kill(const struct box *b);
 int box_cgroup_freeze(const struct box *b, bool freeze);
 int box_cgroup_cpu(const struct box *b, double *seconds);
-// Removes the groups of gateways that are not there any more.
+// Removes the groups of gateways that are not there any more, and those of ours that could not be removed with their boxes.
 void box_cgroup_sweep(void);
 
 #endif

@@ -79,9 +79,8 @@ START_TEST(keys_go_to_the_terminal_there)
 	struct ctlrun c;
 	ctl_start_tty(&c, d, NULL,
 		ctl_words("exec", "-t", "--", "sh", "-c",
-			"trap 'echo interrupted' INT; echo up; read z; read x; echo \"<$x>\"; read y; echo \"<$y>\"; "
-			"cat; exit "
-			"8"),
+			"trap 'echo interrupted; i=1' INT; echo up; until [ \"$i\" ]; do sleep 0.05; done; "
+			"read x; echo \"<$x>\"; read y; echo \"<$y>\"; cat; exit 8"),
 		24, 80);
 	ctl_until(&c, false, "up");
 	ck_assert(is_raw(&c));

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -172,6 +173,52 @@ START_TEST(one_that_was_sent_kill_does_not_live)
 }
 END_TEST
 
+// A child of ours that does not die before we let it: whoever traces it is asked first.
+static pid_t start_stubborn(void)
+{
+	int status;
+	pid_t pid = fork();
+	if (pid == 0) {
+		ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+		(void)raise(SIGSTOP);
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert(WIFSTOPPED(status));
+	ck_assert_int_eq(ptrace(PTRACE_SETOPTIONS, pid, NULL, (void *)PTRACE_O_TRACEEXIT), 0);
+	return pid;
+}
+
+// Its group cannot be removed with its box. When the next one starts it can.
+START_TEST(group_of_one_that_takes_its_time_to_die)
+{
+	struct boxkit k;
+	char line[200];
+	int status;
+	boxkit_init(&k, BOXKIT_OURS);
+	struct boxkit_box *x = boxkit_start(&k, 0);
+	if (geteuid() == 0 && boxkit_groups(getpid()) == 1) {
+		pid_t pid = start_stubborn();
+		(void)snprintf(line, sizeof line,
+			"echo %d | tee /sys/fs/cgroup/celld-gateway-%d-*/cgroup.procs "
+			"/sys/fs/cgroup/unified/celld-gateway-%d-*/cgroup.procs >/dev/null 2>&1",
+			(int)pid, (int)getpid(), (int)getpid());
+		ck_assert_int_ge(system(line), 0);
+		boxkit_end(x);
+		ck_assert_int_eq(boxkit_groups(getpid()), 1);
+		(void)boxkit_start(&k, 0);
+		ck_assert_int_eq(boxkit_groups(getpid()), 2);
+		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+		ck_assert_int_eq(ptrace(PTRACE_CONT, pid, NULL, NULL), 0);
+		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+		ck_assert(WIFSIGNALED(status));
+		(void)boxkit_start(&k, 1);
+		ck_assert_int_eq(boxkit_groups(getpid()), 2);
+	}
+	boxkit_release(&k);
+}
+END_TEST
+
 Suite *gateway_apart_suite(void)
 {
 	Suite *s = suite_create("gateway_apart");
@@ -184,6 +231,7 @@ Suite *gateway_apart_suite(void)
 	tcase_add_loop_test(t, places_are_mended, 0, BOXKIT_WAYS);
 	tcase_add_loop_test(t, stopped_ones_end_with_their_box, 0, BOXKIT_WAYS);
 	tcase_add_loop_test(t, one_that_was_sent_kill_does_not_live, 0, BOXKIT_WAYS);
+	tcase_add_test(t, group_of_one_that_takes_its_time_to_die);
 	suite_add_tcase(s, t);
 	return s;
 }

@@ -364,6 +364,29 @@ START_TEST(drain_lets_answers_out)
 }
 END_TEST
 
+// Whoever has said all of his request has an answer, not a reset.
+START_TEST(drain_reads_what_was_said)
+{
+	setup_limits(10, 20, 100);
+	open_said(0, READY);
+	open_said(1, READY);
+	KIT_UNTIL(&kit, &clients[0], kit_has(&clients[0], "ok"));
+	KIT_UNTIL(&kit, &clients[1], kit_has(&clients[1], "ok"));
+	kit_forget(&clients[0]);
+	kit_forget(&clients[1]);
+	ck_assert_int_eq(write(clients[0].fd, READY, sizeof READY - 1), sizeof READY - 1);
+	net_drain(kit.net);
+	ck_assert(!net_drained(kit.net));
+	KIT_UNTIL(&kit, &clients[0], clients[0].eof);
+	ck_assert(kit_has(&clients[0], "Connection: close\r\n"));
+	ck_assert(kit_has(&clients[0], "ok"));
+	KIT_UNTIL(&kit, &clients[1], clients[1].eof);
+	ck_assert_uint_eq(clients[1].n, 0);
+	KIT_UNTIL(&kit, NULL, net_drained(kit.net));
+	teardown();
+}
+END_TEST
+
 START_TEST(free_tells_everybody)
 {
 	setup_limits(10, 20, 100);
@@ -440,7 +463,7 @@ Suite *net_suite(void)
 		all_in_use_is_an_error, dripping_head_is_408, stalled_body_is_408, idle_connection_is_closed_silently,
 		no_deadline_while_the_handler_has_it, bytes_that_wait_beat_the_deadline, slow_but_alive_is_waited_for,
 		vanished_peer_is_noticed, busy_handlers_hold_up_health, idle_connections_can_be_evicted,
-		drain_lets_answers_out, free_tells_everybody, every_allocation_may_fail};
+		drain_lets_answers_out, drain_reads_what_was_said, free_tells_everybody, every_allocation_may_fail};
 	Suite *s = suite_create("net");
 	TCase *tc = tcase_create("net");
 	tcase_set_timeout(tc, 60);

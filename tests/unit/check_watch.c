@@ -66,6 +66,7 @@ START_TEST(full_paths)
 	struct watcher *w;
 	ck_assert_int_eq(watches_add(k.ws, &spec, NULL, &w), 0);
 	ck_assert_str_eq(watcher_path(w), k.dir);
+	watchkit_settle(&k, 2);
 	watchkit_file("d/f");
 	watches_sync(k.ws);
 	const struct watch_event *e = watcher_next(w);

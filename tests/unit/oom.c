@@ -4,6 +4,7 @@
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t k, size_t n);
@@ -20,11 +21,17 @@ enum {
 };
 
 static struct oom {
-	bool armed, failed;
+	pid_t armed; // this process alone: what a child of it fails at would not be seen here; 0 = none
+	bool failed;
 	long fail_at, count;
 	void *blocks[OOM_BLOCKS]; // those allocated while armed and not freed; NULL = unused
 	size_t used;              // slots ever used
 } oom;
+
+static bool is_armed(void)
+{
+	return oom.armed && oom.armed == getpid();
+}
 
 static void **slot_of(const void *p)
 {
@@ -48,7 +55,7 @@ static void remember(void *p)
 
 static bool must_fail(void)
 {
-	if (!oom.armed || oom.count++ != oom.fail_at)
+	if (!is_armed() || oom.count++ != oom.fail_at)
 		return false;
 	oom.failed = true;
 	errno = ENOMEM;
@@ -60,7 +67,7 @@ void *__wrap_malloc(size_t n)
 	if (must_fail())
 		return NULL;
 	void *p = __real_malloc(n);
-	if (oom.armed)
+	if (is_armed())
 		remember(p);
 	return p;
 }
@@ -70,7 +77,7 @@ void *__wrap_calloc(size_t k, size_t n)
 	if (must_fail())
 		return NULL;
 	void *p = __real_calloc(k, n);
-	if (oom.armed)
+	if (is_armed())
 		remember(p);
 	return p;
 }
@@ -79,19 +86,19 @@ void *__wrap_realloc(void *old, size_t n)
 {
 	if (must_fail())
 		return NULL;
-	void **slot = oom.armed ? slot_of(old) : NULL;
+	void **slot = is_armed() ? slot_of(old) : NULL;
 	bool fresh = !old;
 	void *p = __real_realloc(old, n);
 	if (slot && p)
 		*slot = p;
-	else if (oom.armed && fresh)
+	else if (is_armed() && fresh)
 		remember(p);
 	return p;
 }
 
 void __wrap_free(void *p)
 {
-	void **slot = oom.armed ? slot_of(p) : NULL;
+	void **slot = is_armed() ? slot_of(p) : NULL;
 	if (slot)
 		*slot = NULL;
 	__real_free(p);
@@ -99,12 +106,12 @@ void __wrap_free(void *p)
 
 void oom_fail_at(long n)
 {
-	oom = (struct oom){.armed = true, .fail_at = n};
+	oom = (struct oom){.armed = getpid(), .fail_at = n};
 }
 
 void oom_off(void)
 {
-	oom.armed = false;
+	oom.armed = 0;
 }
 
 bool oom_failed(void)
