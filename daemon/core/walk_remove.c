@@ -10,12 +10,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 // How often a directory is gone through that others keep filling.
 enum { PASSES_MAX = 16 };
 // What has not come to its end after so much work goes on in a process of its own: to make one takes a third of that.
 #define ASIDE_AFTER_NS ((int64_t)1000000)
+// A file of that much goes at once: one call frees it (60 us a MiB). Most have far less, so the look costs little of the millisecond above.
+#define ASIDE_SIZE ((int64_t)16 * 1024 * 1024)
 
 struct walk_remove {
 	struct walk *walk; // NULL if there is nothing (more) to walk
@@ -31,6 +34,7 @@ struct walk_remove {
 	char *where;
 	int64_t worked_ns;
 	bool stays;          // in this process
+	bool at_once;        // this step is the last
 	bool second;         // this one helps another
 	struct aside *aside; // or NULL; there is no walk here meanwhile
 };
@@ -131,6 +135,21 @@ static void judge(struct walk_remove *r, int rc, const char *path)
 		note(r, mount ? -EBUSY : rc, path);
 }
 
+// The kernel frees it with the name: it has no other one. (Whoever has it open keeps it, which does not show.)
+static bool is_large(int dirfd, const char *name)
+{
+	struct stat st;
+	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
+	       (int64_t)st.st_blocks * 512 >= ASIDE_SIZE;
+}
+
+static bool step_aside(struct walk_remove *r);
+
+static bool leaves_it_aside(struct walk_remove *r, int dirfd, const char *name)
+{
+	return !r->stays && !r->at_once && is_large(dirfd, name) && step_aside(r);
+}
+
 static int unlink_at(int dirfd, const char *name, int flags)
 {
 	return unlinkat(dirfd, name, flags) < 0 ? -errno : 0;
@@ -140,6 +159,8 @@ static void on_entry(struct walk_remove *r, const struct walk_entry *e)
 {
 	int rc;
 	if (e->type != DT_DIR) {
+		if (leaves_it_aside(r, e->dirfd, e->name))
+			return;
 		rc = unlink_at(e->dirfd, e->name, 0);
 		// A directory by now: the next pass sees it.
 		if (rc != -EISDIR)
@@ -159,6 +180,18 @@ static void on_leave(struct walk_remove *r, const struct walk_entry *e)
 	if ((rc == -ENOTEMPTY || rc == -EEXIST) && e->passes < PASSES_MAX && !r->second && walk_enter(r->walk) == 0)
 		return;
 	judge(r, rc, e->path);
+}
+
+// The root that is no directory. TRIED: somebody may have done it already who was killed then.
+static void remove_single(struct walk_remove *r, bool tried)
+{
+	int rc = files_unlink(r->parent, r->base);
+	if (rc == -ENOENT && tried)
+		rc = 0;
+	r->single = false;
+	r->count += rc == 0;
+	if (rc < 0)
+		note(r, rc, r->path);
 }
 
 // The walk is through. The root itself, or another pass if there may be more.
@@ -243,11 +276,15 @@ static void run_aside(void *arg, struct aside_report *report, bool second)
 {
 	struct walk_remove *r = arg;
 	r->walk = NULL; // its descriptors are closed
-	if (second) {
+	r->stays = true;
+	if (second && !r->single)
 		help(r, report);
+	if (second)
 		return;
-	}
-	begin_again(r);
+	if (r->single)
+		remove_single(r, false);
+	else
+		begin_again(r);
 	tell(r, report);
 	while (r->walk) {
 		turn(r);
@@ -255,21 +292,23 @@ static void run_aside(void *arg, struct aside_report *report, bool second)
 	}
 }
 
-static void step_aside(struct walk_remove *r)
+static bool step_aside(struct walk_remove *r)
 {
 	int rc = aside_start(&r->aside, run_aside, r, r->parent);
 	r->stays = rc < 0 && rc != -EBUSY;
 	if (rc < 0)
-		return;
+		return false;
 	walk_free(r->walk);
 	r->walk = NULL;
+	return true;
 }
 
 // The child has ended, or is not waited for. If it was killed before it was through, the rest is done here.
 static void come_back(struct walk_remove *r)
 {
 	const struct aside_report *report = aside_end(r->aside);
-	bool done = report->done;
+	bool done = report->done, single = r->single;
+	r->single = single && !done && report->count[0] == 0 && !report->err;
 	if (report->count[0] > r->count)
 		r->count = report->count[0];
 	r->count += report->count[1];
@@ -278,20 +317,18 @@ static void come_back(struct walk_remove *r)
 	aside_free(r->aside);
 	r->aside = NULL;
 	r->stays = true;
-	if (!done)
+	if (r->single)
+		remove_single(r, true);
+	else if (!done && !single)
 		begin_again(r);
 }
 
 bool walk_remove_step(struct walk_remove *r, int64_t until)
 {
 	int64_t start = io_mono_ns(), now = start;
-	if (r->single) {
-		r->single = false;
-		int rc = files_unlink(r->parent, r->base);
-		r->count += rc == 0;
-		if (rc < 0)
-			note(r, rc, r->path);
-	}
+	r->at_once = until == INT64_MAX;
+	if (r->single && !r->aside && !leaves_it_aside(r, r->parent, r->base))
+		remove_single(r, false);
 	if (r->aside && !aside_ended(r->aside) && until != INT64_MAX)
 		return true;
 	if (r->aside)
@@ -304,7 +341,7 @@ bool walk_remove_step(struct walk_remove *r, int64_t until)
 	}
 	r->worked_ns += now - start;
 	if (r->walk && !r->stays && r->worked_ns >= ASIDE_AFTER_NS)
-		step_aside(r);
+		(void)step_aside(r);
 	return r->walk || r->aside;
 }
 

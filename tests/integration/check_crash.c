@@ -94,26 +94,6 @@ END_TEST
 
 // --- while there is no daemon ---
 
-struct file_wait {
-	const struct testd *d;
-	const char *name, *want;
-};
-
-static bool file_is(void *arg)
-{
-	const struct file_wait *w = arg;
-	char *text = death_file(w->d, w->name);
-	bool is = text && strcmp(text, w->want) == 0;
-	free(text);
-	return is;
-}
-
-static void await_file(const struct testd *d, const char *name, const char *want)
-{
-	struct file_wait w = {d, name, want};
-	ck_assert_msg(wait_until(file_is, &w, 5000), "%s is not \"%s\"", name, want);
-}
-
 START_TEST(output_of_the_time_without_a_daemon_is_lost)
 {
 	struct testd *d = death_start_with();
@@ -126,7 +106,7 @@ START_TEST(output_of_the_time_without_a_daemon_is_lost)
 	pid_t old = death_down(d, SIGKILL);
 	death_was_cut(s);
 	ck_assert_int_eq(write(gate, "\n", 1), 1);
-	await_file(d, "told", "");
+	death_await_file(d, "told", "");
 	death_up(d, old);
 	ck_assert_int_eq(write(gate, "\n", 1), 1);
 	death_collect(d, pid, 3, &o);
@@ -498,7 +478,7 @@ START_TEST(grandchild_gets_sigpipe)
 	sse_out_release(&o);
 	death_crash(d, deaths[_i]);
 	ck_assert_int_eq(write(gate, "\n", 1), 1);
-	await_file(d, "alive", "0\n");
+	death_await_file(d, "alive", "0\n");
 	(void)close(gate);
 	d_finish(d);
 }

@@ -24,6 +24,9 @@ START_TEST(background_run_fails)
 		"echo a; echo e >&2; read x <gate; echo b; exit 3", "run_id", "r1", "session_id", "s1");
 	ck_assert_int_eq(r.status, 200);
 	pid_t old = 0;
+	// What is being read in the moment of a death is lost, which is said.
+	death_await_file(d, ".k8e_bg/r1/stdout", "a\n");
+	death_await_file(d, ".k8e_bg/r1/stderr", "e\n");
 	// Its end comes after the restart, or while nobody serves.
 	if (_i == 1) {
 		old = death_down(d, SIGKILL);

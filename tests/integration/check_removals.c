@@ -360,6 +360,28 @@ START_TEST(child_outlives_the_daemon)
 }
 END_TEST
 
+// One call of the kernel's frees it: that is the child's, too.
+START_TEST(large_file_is_answered_when_it_is_gone)
+{
+	struct removal k = {.d = d_start("--envd-listen", "127.0.0.1:0"), .surface = _i};
+	make_room(&k);
+	struct held h = held_by(k.d);
+	for (int i = 0; i < ROUNDS; i++) {
+		int fd = open(k.tree, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+		ck_assert_int_ge(fd, 0);
+		ck_assert_int_eq(posix_fallocate(fd, 0, 32 << 20), 0);
+		(void)close(fd);
+		ask(&k);
+		await_answer(&k);
+		assert_gone(&k);
+		assert_health(k.d);
+	}
+	ck_assert(wait_until(holds_no_more, &h, 5000));
+	release(&k);
+	d_finish(k.d);
+}
+END_TEST
+
 // Where there is nothing to be won everything is as it ever was.
 START_TEST(child_on_the_only_cpu)
 {
@@ -394,6 +416,7 @@ Suite *removals_suite(void)
 	tcase_add_test(tc, reset_of_a_large_workspace);
 	tcase_add_loop_test(tc, stop_waits_for_a_removal, SURFACE_A, SURFACE_B + 1);
 	tcase_add_loop_test(tc, child_outlives_the_daemon, 0, 2);
+	tcase_add_loop_test(tc, large_file_is_answered_when_it_is_gone, SURFACE_A, SURFACE_B + 1);
 	tcase_add_loop_test(tc, child_on_the_only_cpu, SURFACE_A, SURFACE_B + 1);
 	return s;
 }

@@ -255,6 +255,26 @@ char *death_file(const struct testd *d, const char *name)
 	return text ? text : strdup("");
 }
 
+struct file_wait {
+	const struct testd *d;
+	const char *name, *want;
+};
+
+static bool file_is(void *arg)
+{
+	const struct file_wait *w = arg;
+	char *text = death_file(w->d, w->name);
+	bool is = text && strcmp(text, w->want) == 0;
+	free(text);
+	return is;
+}
+
+void death_await_file(const struct testd *d, const char *name, const char *want)
+{
+	struct file_wait w = {d, name, want};
+	ck_assert_msg(wait_until(file_is, &w, 5000), "%s is not \"%s\"", name, want);
+}
+
 struct testd death_init_view(const struct testd *d)
 {
 	struct testd v = *d;

@@ -52,6 +52,8 @@ void death_was_cut(struct sse *s);
 int death_gate(const struct testd *d, const char *name);
 // NAME below the workspace as text, the caller's; NULL if it is not there.
 char *death_file(const struct testd *d, const char *name);
+// Until it is there with just that.
+void death_await_file(const struct testd *d, const char *name, const char *want);
 
 // A daemon-like view of init, for the counters of procfs.
 struct testd death_init_view(const struct testd *d);
