@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define STDIN_MAX ((size_t)1024 * 1024)
@@ -219,8 +220,11 @@ static int upgrade(void *arg)
 	struct daemon *d = arg;
 	if (!d->spec->store || !d->spec->binary)
 		return -ENOTSUP;
-	if (access(d->spec->binary, X_OK) < 0)
+	struct stat st;
+	if (stat(d->spec->binary, &st) < 0 || access(d->spec->binary, X_OK) < 0)
 		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EACCES; // as execve says
 	ev_timer_start(d->loop, &d->upgrade);
 	return 0;
 }

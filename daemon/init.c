@@ -37,6 +37,7 @@ struct init {
 	int64_t start_at_ns; // when to start the next one; 0 = nothing due
 	int64_t kill_at_ns;  // when to kill one that does not stop; 0 = nothing due
 	int64_t pause_ms;
+	bool no_fork; // the last one could not be forked, which was said
 	unsigned restarts;
 	struct store_deaths deaths;
 	unsigned renew_deaths;
@@ -74,6 +75,22 @@ static _Noreturn void run_child(struct init *in, pid_t self, int channel)
 	_exit(in->spec->daemon(in->spec->arg, in->restarts));
 }
 
+// The first daemon is a start that fails. Later on commands are there to be served again, and what they take up may be free soon.
+static void fork_failed(struct init *in, int err)
+{
+	io_close(&in->store.channel);
+	if (!in->restarts) {
+		log_plain("celld: fork: %s", strerror(err));
+		in->status = 1;
+		in->done = true;
+		return;
+	}
+	if (!in->no_fork)
+		log_error("daemon_fork", "%s: tried again until it goes", strerror(err));
+	in->no_fork = true;
+	in->start_at_ns = in->started_ns + FORK_AGAIN_MS * 1000000;
+}
+
 static void start(struct init *in)
 {
 	in->start_at_ns = 0;
@@ -89,11 +106,10 @@ static void start(struct init *in)
 	io_close(&channel);
 	in->started_ns = io_mono_ns();
 	if (pid < 0) {
-		log_error("daemon_fork", "%s", strerror(errno));
-		io_close(&in->store.channel);
-		in->start_at_ns = in->started_ns + FORK_AGAIN_MS * 1000000;
+		fork_failed(in, errno);
 		return;
 	}
+	in->no_fork = false;
 	in->daemon = in->store.daemon = pid;
 	if (in->renewed && !in->stopping)
 		in->kill_at_ns = in->started_ns + RENEW_NS;

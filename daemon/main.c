@@ -2,6 +2,7 @@
 #include "daemon/config.h"
 #include "daemon/core/cgroup.h"
 #include "daemon/core/confine.h"
+#include "daemon/core/files.h"
 #include "daemon/core/keep.h"
 #include "daemon/core/proc.h"
 #include "daemon/core/store_priv.h"
@@ -37,6 +38,7 @@
 #define STOP_RESERVE_MS 1000
 // What is kept of one process beside its output: at most this, and only as much as it is.
 #define RECORD_SIZE ((size_t)64 * 1024)
+enum { DESCRIPTORS_MIN = 16 };
 
 // What the daemon and a binary that may follow it are started with.
 struct start {
@@ -52,7 +54,7 @@ struct start {
 
 static int start_fails(const char *what, const char *arg, int rc)
 {
-	log_plain("celld: %s %s: %s", what, arg, strerror(-rc));
+	log_plain("celld: %s %.900s%s: %s", what, arg, strlen(arg) > 900 ? "..." : "", strerror(-rc));
 	return 1;
 }
 
@@ -100,12 +102,8 @@ static int make_workspace(const char *dir, const struct user *user)
 			return -errno;
 		*p = '/';
 	}
-	if (mkdir(path, 0755) == 0)
-		return user->uid == geteuid() || chown(path, user->uid, user->gid) == 0 ? 0 : -errno;
-	if (errno != EEXIST)
-		return -errno;
 	if (stat(path, &st) < 0)
-		return -errno;
+		return errno == ENOENT ? files_make_trusted(path, &(struct files_owner){user->uid, user->gid}) : -errno;
 	return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
 }
 
@@ -128,10 +126,16 @@ static int prepare_workspace(const struct config *c)
 	}
 	struct users *users = users_new("/etc/passwd", "/etc/group");
 	int rc = users ? users_find(users, c->user, &user) : -ENOMEM;
-	if (rc < 0) {
-		rc = rc == -ENOENT ? start_fails("user", c->user, -ESRCH) : start_fails("user", c->user, rc);
+	if (rc == -ENOENT) {
+		log_plain("celld: user %s: there is none of that name", c->user);
+		rc = 1;
+	} else if (rc < 0) {
+		rc = start_fails("user", c->user, rc);
 	} else if (geteuid() != 0 && user.uid != geteuid()) {
 		rc = start_fails("user", c->user, -EPERM);
+	} else if (user.uid != geteuid() && confine_lacks()) {
+		log_plain("celld: user %s: celld has not the capability %s", c->user, confine_lacks());
+		rc = 1;
 	} else {
 		rc = make_workspace(c->workspace, &user);
 		if (rc < 0)
@@ -163,6 +167,16 @@ static void raise_limits(struct rlimit *original, int *original_oom)
 	}
 	*original_oom = io_read_file("/proc/self/oom_score_adj", text, sizeof text) > 0 ? atoi(text) : 0;
 	io_write_file("/proc/self/oom_score_adj", DAEMON_OOM);
+}
+
+// What it holds itself. With fewer it could not even say that it has none left.
+static int check_descriptors(void)
+{
+	struct rlimit r;
+	if (getrlimit(RLIMIT_NOFILE, &r) < 0 || r.rlim_cur >= DESCRIPTORS_MIN)
+		return 0;
+	log_plain("celld: a limit of %llu open files: %d are needed", (unsigned long long)r.rlim_cur, DESCRIPTORS_MIN);
+	return 1;
 }
 
 static int run_daemon(void *arg, unsigned restarts)
@@ -390,6 +404,9 @@ static int begin(struct start *st)
 	if (status)
 		return status;
 	raise_limits(&h->nofile, &h->oom_score_adj);
+	status = check_descriptors();
+	if (status)
+		return status;
 	int rc = spawn_base_init(&spec->base, &h->nofile, h->oom_score_adj);
 	if (rc < 0)
 		return start_fails("open", "/dev/null", rc);
@@ -452,8 +469,9 @@ int main(int argc, char **argv)
 	// Static, for its strings live as long as the process and stay reachable so (a leak checker looks after main).
 	static struct start st;
 	int status;
-	if (open_standard_fds() < 0)
-		return 1;
+	int rc = open_standard_fds();
+	if (rc < 0)
+		return start_fails("open", "/dev/null", rc);
 	if (argc > 1 && strcmp(argv[1], "ctl") == 0)
 		return ctl_main(argc - 1, argv + 1);
 	reset_signals();

@@ -51,5 +51,7 @@ int confine_child_enter(const struct confine *c);
 
 // This process and those that are forked from it: its memory, descriptors and environment are for nobody without CAP_SYS_PTRACE.
 int confine_hide_self(void);
+// The name of a capability that this process lacks to have children that are another user, and to end them; or NULL.
+const char *confine_lacks(void);
 
 #endif

@@ -71,6 +71,18 @@ static int get(struct sets *s)
 	return syscall(SYS_capget, &s->head, s->data) < 0 ? -errno : 0;
 }
 
+const char *confine_lacks(void)
+{
+	static const int wanted[] = {CAP_SETUID, CAP_SETGID, CAP_KILL};
+	struct sets s;
+	int rc = get(&s);
+	for (size_t i = 0; rc == 0 && i < sizeof wanted / sizeof *wanted; i++) {
+		if (!(s.data[0].effective & BIT(wanted[i])))
+			return confine_cap_name(wanted[i]);
+	}
+	return NULL;
+}
+
 int confine_caps_init(struct confine *c, const struct confine_spec *spec, char *why, size_t n)
 {
 	struct sets s;

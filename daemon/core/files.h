@@ -34,6 +34,12 @@ int files_readlink(int at, const char *name, char **out);
 // Makes a directory (mode 0755), with PARENTS also the missing ones above it. -EEXIST if there is anything at PATH.
 int files_mkdir(const char *path, bool parents, const struct files_owner *owner);
 
+// Opens a directory (absolute PATH, O_PATH) by a way that nobody but root and celld's own user can have laid: commands of another user's may own what
+// is above it, or put links into a /tmp. The descriptor; -ELOOP for a symlink of somebody else's, -ENOTDIR, or the open's errno.
+int files_open_trusted(const char *path);
+// Makes a directory (absolute PATH, mode 0755) in one that is reached by such a way. 0 or negative errno: -EEXIST for whatever is there already.
+int files_make_trusted(const char *path, const struct files_owner *owner);
+
 // --- reading ---
 
 // Opens a regular file. 0, -EISDIR, -EINVAL for anything else that is no file, -EFBIG for more than MAX bytes, or the open's errno.

@@ -215,6 +215,8 @@ static int open_old(struct files_writer *w, const struct files_write *spec)
 
 int files_writer_new(struct files_writer **out, const struct files_write *spec)
 {
+	if (strlen(spec->path) >= PATH_MAX)
+		return -ENAMETOOLONG; // by its directory it could be written, but by nobody read again
 	struct files_writer *w = calloc(1, sizeof *w);
 	if (!w)
 		return -ENOMEM;

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/core/journal.h"
 
+#include "daemon/core/files.h"
 #include "daemon/io.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -31,6 +34,7 @@ struct journals {
 	gid_t gid;
 	bool held;
 	struct journal *dirty;
+	struct journal *open; // whose file is
 	ev_prepare flush;
 };
 
@@ -46,7 +50,8 @@ struct journal {
 	struct buf wait;
 	uint64_t lost;
 	bool dirty, full, failing;
-	struct journal *prev, *next; // in set->dirty
+	struct journal *prev, *next;   // in set->dirty
+	struct journal *oprev, *onext; // in set->open
 };
 
 // --- files ---
@@ -92,9 +97,7 @@ static int open_dir(const struct journals *s, int dirfd, const char *name, bool 
 int journals_dir(const struct journals *s, const char *dir, bool make)
 {
 	char part[NAME_MAX + 1];
-	int fd = IO_AGAIN(open(s->root, O_PATH | O_DIRECTORY | O_CLOEXEC));
-	if (fd < 0)
-		return -errno;
+	int fd = files_open_trusted(s->root);
 	while (fd >= 0 && *dir) {
 		size_t n = strcspn(dir, "/");
 		int next = -ENAMETOOLONG;
@@ -274,6 +277,9 @@ static int write_to(struct journal *j, int dirfd, int *fd, int64_t size)
 
 static void let_go(struct journal *j)
 {
+	if (j->fd < 0)
+		return;
+	DL_DELETE2(j->set->open, j, oprev, onext);
 	ev_timer_stop(j->set->loop, &j->rest);
 	io_close(&j->fd);
 }
@@ -284,14 +290,31 @@ static void on_rest(struct ev_loop *loop, ev_timer *w, int revents)
 	let_go(w->data);
 }
 
+// On NFS, on SMB and on many a FUSE what is removed while it is open stays under another name, and its directory cannot be removed: a reset,
+// or a command that clears up, would fail. So a file stays open only where it is known to go.
+static bool goes_while_open(int fd)
+{
+	static const unsigned long kinds[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC,
+		TMPFS_MAGIC, OVERLAYFS_SUPER_MAGIC};
+	struct statfs fs;
+	if (fstatfs(fd, &fs) < 0)
+		return false;
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+		if ((unsigned long)fs.f_type == kinds[i])
+			return true;
+	}
+	return false;
+}
+
 // FD, just written to, is j's from here on.
 static void hold_on(struct journal *j, int fd)
 {
 	struct stat st;
-	if (fd >= 0 && fstat(fd, &st) == 0) {
+	if (fd >= 0 && goes_while_open(fd) && fstat(fd, &st) == 0) {
 		j->dev = st.st_dev;
 		j->ino = st.st_ino;
 		j->fd = fd;
+		DL_APPEND2(j->set->open, j, oprev, onext);
 		ev_timer_again(j->set->loop, &j->rest);
 	} else {
 		io_close(&fd);
@@ -370,6 +393,9 @@ void journals_hold(struct journals *s, bool hold)
 	s->held = hold;
 	while (s->dirty)
 		forget_waiting(s->dirty);
+	// What is to be removed now is not to be open (goes_while_open, should it be wrong).
+	while (hold && s->open)
+		let_go(s->open);
 }
 
 struct journals *journals_new(struct ev_loop *loop, const char *root, uid_t uid, gid_t gid)

@@ -5,6 +5,7 @@
 #include "daemon/core/tree.h"
 #include "daemon/io.h"
 #include "daemon/io_watch.h"
+#include "daemon/log.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -321,7 +322,8 @@ static void on_deadline(struct ev_loop *loop, ev_timer *w, int revents)
 	proc_store_flag(p, PROC_KEPT_KILLED);
 	proc_group_kill(p);
 	tree_signal(p->pid, proc_parent(p), SIGKILL);
-	kill(-p->pid, SIGKILL);
+	if (kill(-p->pid, SIGKILL) < 0 && errno == EPERM)
+		log_warn("deadline", "process %d is another user's: it cannot be ended", (int)p->pid);
 }
 
 void procs_kill_all(struct procs *t)

@@ -85,8 +85,8 @@ static int open_parent(struct walk_remove *r)
 
 static int open_kept(struct walk_remove *r)
 {
-	r->parent = IO_AGAIN(open(r->path, O_PATH | O_DIRECTORY | O_CLOEXEC));
-	return r->parent < 0 ? -errno : 0;
+	r->parent = files_open_trusted(r->path);
+	return r->parent < 0 ? r->parent : 0;
 }
 
 int walk_remove_new(struct walk_remove **out, const char *path, unsigned flags)

@@ -144,20 +144,25 @@ static int cmp_meta(const void *a, const void *b)
 // 1: kept; 0: not for clients; -ENOMEM.
 static int read_meta(Filesystem__EntryInfo__MetadataEntry *m, const char *path, const char *name)
 {
-	char value[XATTR_SIZE_MAX + 1];
 	const char *key = name + sizeof meta_prefix - 1;
-	ssize_t n = getxattr(path, name, value, sizeof value - 1);
+	ssize_t n = getxattr(path, name, NULL, 0);
+	char *value = n < 0 ? NULL : malloc((size_t)n + 2);
+	if (n < 0 || !value)
+		return n < 0 ? 0 : -ENOMEM;
+	n = getxattr(path, name, value,
+		(size_t)n + 1); // of no size it would only be asked for; one that has grown is left out
 	size_t len = n > 0 ? (size_t)n : 0;
-	if (n < 0 || !text_utf8_valid(key, strlen(key)) || !text_utf8_valid(value, len) || memchr(value, '\0', len))
+	if (n < 0 || !text_utf8_valid(key, strlen(key)) || !text_utf8_valid(value, len) || memchr(value, '\0', len)) {
+		free(value);
 		return 0;
+	}
+	value[len] = '\0';
 	*m = (Filesystem__EntryInfo__MetadataEntry)FILESYSTEM__ENTRY_INFO__METADATA_ENTRY__INIT;
 	m->key = strdup(key);
-	value[len] = '\0';
-	m->value = strdup(value);
-	if (m->key && m->value)
+	m->value = value;
+	if (m->key)
 		return 1;
-	free(m->key);
-	free(m->value);
+	free(value);
 	return -ENOMEM;
 }
 

@@ -16,6 +16,7 @@
 // Of each generation; the journal itself keeps to this.
 #define TAIL_MAX ((int64_t)4 * 1024 * 1024)
 #define BLOCK ((size_t)64 * 1024)
+#define BACK ((size_t)8 * 1024) // on the stack
 // A longer line is none of ours.
 #define LINE_MAX_BYTES ((size_t)64 * 1024)
 
@@ -126,12 +127,12 @@ static const struct work_ops ops = {.step = events_step, .free = events_free};
 // Moves P->at to the start of its last N lines: how many there are, or negative errno.
 static long seek_lines(struct part *p, long n)
 {
-	char block[BLOCK];
+	char block[BACK];
 	int64_t floor = p->end > TAIL_MAX ? p->end - TAIL_MAX : 0;
 	int64_t at = p->end;
 	long lines = 0;
 	while (at > floor) {
-		size_t want = at - floor < (int64_t)BLOCK ? (size_t)(at - floor) : BLOCK;
+		size_t want = at - floor < (int64_t)BACK ? (size_t)(at - floor) : BACK;
 		at -= (int64_t)want;
 		ssize_t got = io_pread(p->fd, block, want, at);
 		if (got < 0)

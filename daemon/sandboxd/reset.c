@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST /workspace/reset: first everything that runs below the daemon is killed and waited for, then every entry of the workspace goes, in
 // slices. It goes on without its client; a second request meanwhile shares the result.
+#include "daemon/core/files.h"
 #include "daemon/core/walk.h"
 #include "daemon/core/watch.h"
 #include "daemon/io.h"
@@ -90,13 +91,13 @@ static void answer_left(struct conn *c, int rc, const char *path, bool alive)
 	err_sys(&e, rc, "%.180s", alive ? "processes that cannot be ended" : path);
 	jsonw_obj(&w);
 	jsonw_kstr(&w, "error", e.msg);
-	jsonw_kstr(&w, "code", "internal");
-	jsonw_kbool(&w, "retryable", false);
+	jsonw_kstr(&w, "code", e.retryable ? err_word(e.code) : "internal");
+	jsonw_kbool(&w, "retryable", e.retryable);
 	if (err_errno_name(-rc))
 		jsonw_kstr(&w, "errno", err_errno_name(-rc));
 	jsonw_kstr(&w, "path", path);
 	jsonw_obj_end(&w);
-	conn_reply(c, 500, "application/json", NULL, &out);
+	conn_reply(c, e.retryable ? e.status : 500, "application/json", NULL, &out);
 	buf_release(&out);
 }
 
@@ -147,11 +148,9 @@ static void finish(struct reset *r, int rc)
 static int make_again(const struct sandboxd *s)
 {
 	struct user user = {0};
-	if (mkdir(s->config->workspace, 0755) < 0)
-		return -errno;
 	int rc = users_find(s->users, s->config->user, &user);
-	if (rc == 0 && user.uid != geteuid() && chown(s->config->workspace, user.uid, user.gid) < 0)
-		rc = -errno;
+	if (rc == 0)
+		rc = files_make_trusted(s->config->workspace, &(struct files_owner){user.uid, user.gid});
 	user_release(&user);
 	return rc;
 }

@@ -130,6 +130,28 @@ START_TEST(unless_it_is_to_be_debugged)
 }
 END_TEST
 
+// A program like sudo: celld may not signal what it becomes. The deadline is missed, which is said, and the end is its own.
+START_TEST(deadline_of_anothers_process)
+{
+	char dir[64], command[200];
+	struct testd *d = start_as_nobody(dir, NULL);
+	struct resp r = {0};
+	(void)snprintf(command, sizeof command, "cp \"$(command -v setpriv)\" %s/priv && chmod 4755 %s/priv", dir, dir);
+	ck_assert_int_eq(system(command), 0);
+	(void)snprintf(command, sizeof command, "%s/priv --reuid 0 id -ru", dir);
+	if (strcmp(j_str(run(d, command, &r), "stdout"), "0\n") == 0) { // not where such programs are not heeded
+		(void)snprintf(command, sizeof command, "exec %s/priv --reuid 0 sleep 1.5", dir);
+		req_pack(d, "POST", "/exec", &r, "{s:s, s:f}", "command", command, "timeout", 0.2);
+		ck_assert_int_eq(r.status, 200);
+		ck_assert_int_eq(j_int(resp_json(&r), "exit_code"), 0);
+		ck_assert(!j_bool(resp_json(&r), "timed_out"));
+		ck_assert(d_log_has(d, "it cannot be ended"));
+	}
+	resp_release(&r);
+	finish_as_nobody(d, dir);
+}
+END_TEST
+
 // --- who stops whatever starts ---
 
 // A user whom no other test has.
@@ -213,6 +235,7 @@ Suite *apart_suite(void)
 		return s; // the rest takes two users
 	tcase_add_test(tc, another_user_reaches_nothing);
 	tcase_add_test(tc, its_own_user_reads_nothing);
+	tcase_add_test(tc, deadline_of_anothers_process);
 	tcase_add_test(tc, who_stops_what_starts_holds_nobody_up);
 	return s;
 }

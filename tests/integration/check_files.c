@@ -4,6 +4,7 @@
 #include "tests/integration/harness.h"
 #include "tests/integration/suites.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -289,6 +290,17 @@ START_TEST(errno_is_lost)
 		one_path(d, &r, body, name);
 		ck_assert_str_eq(j_str(assert_error(&r, 400, "invalid_argument"), "errno"), "ENAMETOOLONG");
 	}
+	// Its directory can be reached, but with its name it is one byte too much for those who would read it.
+	char deep[PATH_MAX + 1];
+	memset(deep, 'n', PATH_MAX);
+	for (int at = PATH_MAX - 100; at > 0; at -= 200)
+		deep[at] = '/';
+	int n = snprintf(name, sizeof name, "%s/", in_ws(d, "deep"));
+	memcpy(deep, name, (size_t)n);
+	deep[PATH_MAX] = '\0';
+	one_path(d, &r, "/files/write", deep);
+	ck_assert_str_eq(j_str(assert_error(&r, 400, "invalid_argument"), "errno"), "ENAMETOOLONG");
+	ck_assert_int_lt(access(in_ws(d, "deep"), F_OK), 0);
 	assert_file(d, "file", "old");
 	resp_release(&r);
 	d_finish(d);

@@ -8,10 +8,12 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -161,6 +163,7 @@ START_TEST(impossible_workspace_is_taken)
 	struct outcome o;
 	run_celld(ARGS("--listen", FREE, "--workspace", longname), NULL, &o);
 	ck_assert_int_eq(o.status, 1);
+	ck_assert_ptr_nonnull(strstr(o.text, "...: File name too long"));
 	(void)unlink(file);
 }
 END_TEST
@@ -173,6 +176,71 @@ START_TEST(unknown_user_is_taken)
 			ARGS("--listen", FREE, "--workspace", "/tmp", "--user", names[i]), NULL, 1, "user", names[i]);
 	want_refusal(ARGS("--listen", FREE, "--workspace", "/tmp", "--token-file", "/no/such/file"), NULL, 1,
 		"--token-file", "No such file");
+}
+END_TEST
+
+// The same, started by what COMMAND makes of it.
+static void want_refusal_by(const char *command, const char *const *args, const char *a, const char *b)
+{
+	const char *name = getenv("CELLD");
+	char *binary = realpath(name && *name ? name : "build/celld", NULL), script[] = "/tmp/celld-it-start-XXXXXX";
+	int fd = mkstemp(script);
+	FILE *f = fdopen(fd, "w");
+	ck_assert(binary && f);
+	(void)fprintf(f, "#!/bin/sh\nexec %s %s \"$@\"\n", command, binary);
+	ck_assert_int_eq(fchmod(fd, 0755), 0);
+	ck_assert_int_eq(fclose(f), 0);
+	ck_assert_int_eq(setenv("CELLD", script, 1), 0);
+	want_refusal(args, NULL, 1, a, b);
+	ck_assert_int_eq(setenv("CELLD", binary, 1), 0);
+	(void)unlink(script);
+	free(binary);
+}
+
+// It would say that it is ready, and then start nothing, or never end what it has started.
+START_TEST(user_is_beyond_its_rights)
+{
+	static const char *const names[] = {"setuid", "setgid", "kill"};
+	char command[64];
+	for (size_t i = 0; geteuid() == 0 && i < COUNT(names); i++) {
+		(void)snprintf(command, sizeof command, "setpriv --bounding-set=-%s", names[i]);
+		want_refusal_by(command,
+			ARGS("--listen", FREE, "--envd-listen", "off", "--workspace", "/tmp", "--user", "nobody"),
+			"user nobody: celld has not the capability", names[i]);
+	}
+}
+END_TEST
+
+// Listening, and nobody there who answers.
+START_TEST(daemon_that_cannot_be_forked_is_waited_for)
+{
+	if (geteuid() != 0)
+		return;
+	want_refusal_by("setpriv --reuid 64321 --regid 64321 --clear-groups prlimit --nproc=1:1",
+		ARGS("--listen", FREE, "--envd-listen", "off", "--workspace", "/tmp", "--cgroup", "off", "--init"),
+		"fork", "Resource temporarily unavailable");
+}
+END_TEST
+
+// It could not even say that it has none left.
+START_TEST(lack_of_descriptors_is_a_hang)
+{
+	want_refusal_by("prlimit --nofile=15:15", ARGS("--listen", FREE, "--envd-listen", "off", "--workspace", "/tmp"),
+		"15", "open files");
+	want_refusal_by("prlimit --nofile=12:12",
+		ARGS("--listen", FREE, "--envd-listen", "off", "--workspace", "/tmp", "--init"), "12", "open files");
+}
+END_TEST
+
+// A bare root, as of a virtual machine whose /dev nobody has mounted.
+START_TEST(empty_dev_is_silent)
+{
+	if (geteuid() != 0)
+		return;
+	ck_assert_int_eq(unshare(CLONE_NEWNS), 0);
+	ck_assert_int_eq(mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
+	ck_assert_int_eq(mount("tmpfs", "/dev", "tmpfs", 0, "size=1m"), 0);
+	want_refusal(ARGS("--listen", FREE, "--workspace", "/tmp"), NULL, 1, "/dev/null", "No such file");
 }
 END_TEST
 
@@ -505,6 +573,10 @@ Suite *start_suite(void)
 	tcase_add_test(tc, taken_port_is_not_told);
 	tcase_add_test(tc, impossible_workspace_is_taken);
 	tcase_add_test(tc, unknown_user_is_taken);
+	tcase_add_test(tc, user_is_beyond_its_rights);
+	tcase_add_test(tc, daemon_that_cannot_be_forked_is_waited_for);
+	tcase_add_test(tc, lack_of_descriptors_is_a_hang);
+	tcase_add_test(tc, empty_dev_is_silent);
 	tcase_add_test(tc, bad_option_is_not_named);
 	tcase_add_test(tc, bad_token_is_printed);
 	tcase_add_test(tc, help_is_an_error);

@@ -125,6 +125,7 @@ struct broken {
 
 static const struct broken broken[] = {
 	{NULL, 0, "No such file", true},
+	{NULL, S_IFDIR | 0755, "Permission denied", true},
 	{"x", 0644, "Permission denied", true},
 	{"\x7f"
 	 "ELF is not all",
@@ -152,6 +153,8 @@ START_TEST(broken_binary_ends_the_sandbox)
 		ck_assert_int_eq(chmod(c.path, b->mode), 0);
 	else
 		ck_assert_int_eq(unlink(c.path), 0);
+	if (S_ISDIR(b->mode))
+		ck_assert_int_eq(mkdir(c.path, b->mode), 0);
 	d_signal(d, SIGUSR2);
 	if (b->refused) {
 		death_assert_log(d, b->log);

@@ -256,6 +256,51 @@ START_TEST(mount_points_stay)
 }
 END_TEST
 
+// Who runs commands owns what is above the workspace, and has put a link in its place.
+START_TEST(link_leads_elsewhere)
+{
+	if (geteuid() != 0)
+		return;
+	char dir[] = "/tmp/celld-link-XXXXXX", ws[64], mine[64], kept[64], script[512];
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+	(void)snprintf(ws, sizeof ws, "%s/home/ws", dir);
+	(void)snprintf(mine, sizeof mine, "%s/home", dir);
+	(void)snprintf(kept, sizeof kept, "%s/kept", dir);
+	ck_assert(chmod(dir, 0755) == 0 && mkdir(mine, 0755) == 0 && chown(mine, 65534, 65534) == 0);
+	ck_assert(mkdir(kept, 0755) == 0 && mkdir(ws, 0755) == 0 && chown(ws, 65534, 65534) == 0);
+	const struct d_opts opts = {.workspace = ws, .args = (const char *const[]){"--user", "nobody", NULL}};
+	struct testd *d = d_start_opts(&opts);
+	struct resp r = {0};
+	(void)snprintf(script, sizeof script, "touch here; mv %s %s.old; ln -s %s %s", ws, ws, kept, ws);
+	ck_assert_str_eq(j_str(run(d, script, &r), "stderr"), "");
+	wk_put(wk_path(d, "precious"), "x");
+	req(d, "POST", "/workspace/reset", NULL, &r);
+	const json_t *o = assert_error(&r, 500, "internal");
+	ck_assert_str_eq(j_str(o, "errno"), "ELOOP");
+	ck_assert_str_eq(j_str(o, "path"), ws);
+	ck_assert_int_eq(access(wk_path(d, "precious"), F_OK), 0);
+	// A link of root's, by which another one of theirs is reached.
+	ck_assert(unlink(ws) == 0 && symlink("../home/a/../next", ws) == 0);
+	(void)snprintf(script, sizeof script, "cd %s && mkdir a && ln -s %s next", mine, kept);
+	req_pack(d, "POST", "/exec", &r, "{s:s, s:s, s:s}", "command", script, "workdir", "/", "session_id", "s1");
+	req(d, "POST", "/workspace/reset", NULL, &r);
+	ck_assert_str_eq(j_str(assert_error(&r, 500, "internal"), "errno"), "ELOOP");
+	ck_assert_int_eq(access(wk_path(d, "precious"), F_OK), 0);
+	// Nor is anything written there that only celld could write.
+	(void)snprintf(script, sizeof script, "cd %s && ls -A", kept);
+	req_pack(d, "POST", "/exec", &r, "{s:s, s:s}", "command", script, "workdir", "/");
+	ck_assert_str_eq(j_str(resp_json(&r), "stdout"), "precious\n");
+	// A link of root's alone is the operator's.
+	ck_assert(unlink(ws) == 0 && symlink("../home/ws.old", ws) == 0);
+	ck_assert_int_eq(access(wk_path(d, "here"), F_OK), 0);
+	(void)wk_reset(d, &r);
+	ck_assert_int_lt(access(wk_path(d, "here"), F_OK), 0);
+	resp_release(&r);
+	d_finish(d);
+	guard_remove_tree(dir);
+}
+END_TEST
+
 START_TEST(workspace_that_is_gone)
 {
 	struct testd *d = d_start();
@@ -448,6 +493,7 @@ Suite *workspace_suite(void)
 	tcase_add_test(tc, client_that_leaves);
 	tcase_add_test(tc, leftover_is_an_error);
 	tcase_add_test(tc, mount_points_stay);
+	tcase_add_test(tc, link_leads_elsewhere);
 	tcase_add_test(tc, workspace_that_is_gone);
 	tcase_add_test(tc, many_resets_leak_nothing);
 	tc = h_tcase(s, "venv", 40);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Large removals, which go on in a child process. Where there is one CPU, or the kernel refuses, they go on here: each test says which it wants.
+#include "asidekit.h"
 #include "daemon/core/files.h"
 #include "daemon/core/walk.h"
 #include "daemon/io.h"
@@ -42,41 +43,6 @@ static void make_tree(const char *top)
 	}
 }
 
-static int cpus(void)
-{
-	cpu_set_t set;
-	ck_assert_int_eq(sched_getaffinity(0, sizeof set, &set), 0);
-	return CPU_COUNT(&set);
-}
-
-static struct walk_remove *removal_of(const char *path, unsigned flags)
-{
-	struct walk_remove *r;
-	ck_assert_int_eq(walk_remove_new(&r, path, flags), 0);
-	return r;
-}
-
-// Until it has a child (its descriptor), or (-1) is through here.
-static int step_aside(struct walk_remove *r)
-{
-	while (walk_remove_step(r, 0)) {
-		if (walk_remove_fd(r) >= 0)
-			return walk_remove_fd(r);
-	}
-	return -1;
-}
-
-static void send_to(int fd, int sig)
-{
-	ck_assert_int_eq(syscall(SYS_pidfd_send_signal, fd, sig, NULL, 0), 0);
-}
-
-static void await_end(int fd)
-{
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-	ck_assert_int_eq(IO_AGAIN(poll(&p, 1, 20000)), 1);
-}
-
 static pid_t pid_of(int fd)
 {
 	char path[64], text[1024];
@@ -85,32 +51,6 @@ static pid_t pid_of(int fd)
 	const char *at = strstr(text, "Pid:");
 	ck_assert_ptr_nonnull(at);
 	return atoi(at + 4);
-}
-
-static void assert_childless(void)
-{
-	siginfo_t si;
-	ck_assert_int_eq(waitid(P_ALL, 0, &si, WEXITED | WNOHANG | __WALL), -1);
-	ck_assert_int_eq(errno, ECHILD);
-}
-
-// Whether there are to be children here: a second CPU that may be used, and a kernel that makes them.
-static bool able(void)
-{
-	char text[64], *end;
-	int fd = -1;
-	if (io_read_file("/sys/fs/cgroup/cpu.max", text, sizeof text) > 0) {
-		long quota = strtol(text, &end, 10);
-		if (quota > 0 && quota < 2 * strtol(end, NULL, 10))
-			return false;
-	}
-	long pid = syscall(SYS_clone, (long)CLONE_PIDFD, 0L, &fd, 0L, 0L);
-	if (pid == 0)
-		_exit(0);
-	if (pid > 0)
-		ck_assert_int_eq(IO_AGAIN(waitpid((pid_t)pid, NULL, __WALL)), pid);
-	io_close(&fd);
-	return pid > 0 && cpus() > 1;
 }
 
 struct result {
@@ -124,11 +64,11 @@ static struct result remove_by(const char *path, bool may_be_aside)
 {
 	struct result s = {.err = 0};
 	const char *where;
-	struct walk_remove *r = removal_of(path, 0);
-	int fd = may_be_aside ? step_aside(r) : -1;
+	struct walk_remove *r = ak_removal_of(path, 0);
+	int fd = may_be_aside ? ak_step_aside(r) : -1;
 	s.aside = fd >= 0;
 	if (s.aside)
-		await_end(fd);
+		ak_await_end(fd);
 	ck_assert(!walk_remove_step(r, may_be_aside ? 0 : INT64_MAX));
 	ck_assert_int_eq(walk_remove_fd(r), -1);
 	s.count = walk_remove_count(r);
@@ -142,7 +82,7 @@ START_TEST(child_tells_something_else)
 {
 	struct tree t;
 	tk_init(&t, true);
-	if (able()) {
+	if (ak_able()) {
 		struct result s[2];
 		sigset_t child, pending;
 		int fds = tk_fds();
@@ -170,7 +110,7 @@ START_TEST(child_tells_something_else)
 		ck_assert_int_eq(sigpending(&pending), 0);
 		ck_assert_int_eq(sigismember(&pending, SIGCHLD), 0); // whoever waits for commands is not woken
 		ck_assert_int_eq(tk_fds(), fds);
-		assert_childless();
+		ak_assert_childless();
 	}
 	tk_release(&t);
 }
@@ -180,19 +120,19 @@ START_TEST(kept_root_is_removed_aside)
 {
 	struct tree t;
 	tk_init(&t, false);
-	if (able()) {
+	if (ak_able()) {
 		make_tree("top");
 		ck_assert_int_eq(symlink("top", "link"), 0);
-		struct walk_remove *r = removal_of(tk_path(&t, "link"), WALK_KEEP_ROOT);
-		int fd = step_aside(r);
+		struct walk_remove *r = ak_removal_of(tk_path(&t, "link"), WALK_KEEP_ROOT);
+		int fd = ak_step_aside(r);
 		ck_assert_int_ge(fd, 0);
-		await_end(fd);
+		ak_await_end(fd);
 		ck_assert(!walk_remove_step(r, 0));
 		ck_assert_int_eq(walk_remove_error(r, NULL), 0);
 		ck_assert_uint_eq(walk_remove_count(r), ENTRIES - 1);
 		ck_assert_int_eq(tk_count("top"), 0);
 		walk_remove_free(r);
-		assert_childless();
+		ak_assert_childless();
 	}
 	tk_release(&t);
 }
@@ -203,17 +143,17 @@ START_TEST(killed_child_leaves_the_rest)
 {
 	struct tree t;
 	tk_init(&t, false);
-	if (able()) {
+	if (ak_able()) {
 		make_tree("top");
 		int fds = tk_fds();
-		struct walk_remove *r = removal_of(tk_path(&t, "top"), 0);
-		int fd = step_aside(r);
+		struct walk_remove *r = ak_removal_of(tk_path(&t, "top"), 0);
+		int fd = ak_step_aside(r);
 		ck_assert_int_ge(fd, 0);
-		send_to(fd, SIGSTOP);
+		ak_send_to(fd, SIGSTOP);
 		ck_assert(walk_remove_step(r, 0)); // it is waited for
 		ck_assert_int_eq(walk_remove_fd(r), fd);
-		send_to(fd, SIGKILL);
-		await_end(fd);
+		ak_send_to(fd, SIGKILL);
+		ak_await_end(fd);
 		while (walk_remove_step(r, 0))
 			ck_assert_int_eq(walk_remove_fd(r), -1); // and no other one is tried
 		ck_assert_int_eq(walk_remove_error(r, NULL), 0);
@@ -223,7 +163,7 @@ START_TEST(killed_child_leaves_the_rest)
 		ck_assert(!tk_exists("top"));
 		walk_remove_free(r);
 		ck_assert_int_eq(tk_fds(), fds);
-		assert_childless();
+		ak_assert_childless();
 	}
 	tk_release(&t);
 }
@@ -234,28 +174,28 @@ START_TEST(child_outlives_its_removal)
 {
 	struct tree t;
 	tk_init(&t, false);
-	if (able()) {
+	if (ak_able()) {
 		make_tree("top");
 		int fds = tk_fds();
-		struct walk_remove *r = removal_of(tk_path(&t, "top"), 0);
-		int fd = step_aside(r);
+		struct walk_remove *r = ak_removal_of(tk_path(&t, "top"), 0);
+		int fd = ak_step_aside(r);
 		ck_assert_int_ge(fd, 0);
-		send_to(fd, SIGSTOP);
+		ak_send_to(fd, SIGSTOP);
 		pid_t pid = pid_of(fd);
 		walk_remove_free(r);
 		ck_assert_int_eq(kill(pid, 0), -1);
-		assert_childless();
+		ak_assert_childless();
 		ck_assert_int_eq(tk_fds(), fds);
 		// Or who waits for nothing ends it here.
-		r = removal_of(tk_path(&t, "top"), 0);
-		fd = step_aside(r);
+		r = ak_removal_of(tk_path(&t, "top"), 0);
+		fd = ak_step_aside(r);
 		if (fd >= 0)
-			send_to(fd, SIGSTOP);
+			ak_send_to(fd, SIGSTOP);
 		ck_assert(!walk_remove_step(r, INT64_MAX));
 		ck_assert_int_eq(walk_remove_error(r, NULL), 0);
 		ck_assert(!tk_exists("top"));
 		walk_remove_free(r);
-		assert_childless();
+		ak_assert_childless();
 		ck_assert_int_eq(tk_fds(), fds);
 	}
 	tk_release(&t);
@@ -280,31 +220,67 @@ START_TEST(child_is_seen_by_others)
 {
 	struct tree t;
 	tk_init(&t, false);
-	if (able()) {
+	if (ak_able()) {
 		int ends[2];
 		char c;
 		siginfo_t si;
 		make_tree("top");
 		ck_assert_int_eq(io_pipe(ends), 0);
-		struct walk_remove *r = removal_of(tk_path(&t, "top"), 0);
-		int fd = step_aside(r);
+		struct walk_remove *r = ak_removal_of(tk_path(&t, "top"), 0);
+		int fd = ak_step_aside(r);
 		ck_assert_int_ge(fd, 0);
 		pid_t pid = pid_of(fd);
 		close(ends[1]);
 		ck_assert_int_eq(io_read(ends[0], &c, 1), 0);
-		send_to(fd, SIGSTOP);
+		ak_send_to(fd, SIGSTOP);
 		ck_assert_int_le(others_fds(pid), WALK_FDS + 1);
 		ck_assert_int_eq(waitid(P_ALL, 0, &si, WEXITED | WSTOPPED | WNOHANG | WNOWAIT), -1);
 		ck_assert_int_eq(errno, ECHILD);
-		send_to(fd, SIGTERM); // of which it takes no notice
-		send_to(fd, SIGCONT);
-		await_end(fd);
+		ak_send_to(fd, SIGTERM); // of which it takes no notice
+		ak_send_to(fd, SIGCONT);
+		ak_await_end(fd);
 		ck_assert_int_eq(waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT), -1);
 		ck_assert(!walk_remove_step(r, 0));
 		ck_assert_uint_eq(walk_remove_count(r), ENTRIES);
 		walk_remove_free(r);
 		close(ends[0]);
-		assert_childless();
+		ak_assert_childless();
+	}
+	tk_release(&t);
+}
+END_TEST
+
+// A kernel or a filter without close_range(2), and a limit far above what is open: it does not go through all numbers.
+START_TEST(child_closes_what_is_open)
+{
+	struct tree t;
+	tk_init(&t, false);
+	if (ak_able()) {
+		int ends[2];
+		char c;
+		struct rlimit n;
+		make_tree("top");
+		ck_assert_int_eq(io_pipe(ends), 0);
+		ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &n), 0);
+		scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+		const struct scmp_arg_cmp last = {.arg = 0, .op = SCMP_CMP_EQ, .datum_a = n.rlim_cur - 1};
+		ck_assert_int_eq(
+			seccomp_rule_add_array(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(close_range), 0, NULL), 0);
+		ck_assert_int_eq(seccomp_rule_add_array(filter, SCMP_ACT_KILL_PROCESS, SCMP_SYS(close), 1, &last), 0);
+		ck_assert_int_eq(seccomp_load(filter), 0);
+		seccomp_release(filter);
+		struct walk_remove *r = ak_removal_of(tk_path(&t, "top"), 0);
+		int fd = ak_step_aside(r);
+		ck_assert_int_ge(fd, 0);
+		close(ends[1]);
+		ck_assert_int_eq(io_read(ends[0], &c, 1), 0); // nobody waits for it
+		ak_await_end(fd);
+		ck_assert(!walk_remove_step(r, 0)); // it was through
+		ck_assert_uint_eq(walk_remove_count(r), ENTRIES);
+		ck_assert(!tk_exists("top"));
+		walk_remove_free(r);
+		close(ends[0]);
+		ak_assert_childless();
 	}
 	tk_release(&t);
 }
@@ -313,7 +289,7 @@ END_TEST
 static void remove_here(const struct tree *t)
 {
 	make_tree("top");
-	struct walk_remove *r = removal_of(tk_path(t, "top"), 0);
+	struct walk_remove *r = ak_removal_of(tk_path(t, "top"), 0);
 	bool was_long = false;
 	while (walk_remove_step(r, 0)) {
 		ck_assert_int_eq(walk_remove_fd(r), -1);
@@ -324,7 +300,7 @@ static void remove_here(const struct tree *t)
 	ck_assert_uint_eq(walk_remove_count(r), ENTRIES);
 	ck_assert(!tk_exists("top"));
 	walk_remove_free(r);
-	assert_childless();
+	ak_assert_childless();
 }
 
 START_TEST(child_on_the_only_cpu)
@@ -389,7 +365,7 @@ START_TEST(child_that_is_not_to_be_had)
 		tk_file(name, "");
 	}
 	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &old), 0);
-	struct walk_remove *r = removal_of(tk_path(&t, "top"), 0);
+	struct walk_remove *r = ak_removal_of(tk_path(&t, "top"), 0);
 	lacks[_i]();
 	bool more = true, aside = false;
 	while (more && !aside) {
@@ -402,7 +378,7 @@ START_TEST(child_that_is_not_to_be_had)
 	ck_assert_uint_eq(walk_remove_count(r), 5001);
 	ck_assert(!tk_exists("top"));
 	walk_remove_free(r);
-	assert_childless();
+	ak_assert_childless();
 	tk_release(&t);
 }
 END_TEST
@@ -412,14 +388,14 @@ START_TEST(as_many_children_as_there_are_removals)
 {
 	struct tree t;
 	tk_init(&t, false);
-	if (able()) {
+	if (ak_able()) {
 		struct walk_remove *r[6];
 		char name[16];
-		int most = cpus() - 1 < 4 ? cpus() - 1 : 4;
+		int most = ak_cpus() - 1 < 4 ? ak_cpus() - 1 : 4;
 		for (int i = 0; i <= most; i++) {
 			(void)snprintf(name, sizeof name, "top%d", i);
 			make_tree(name);
-			r[i] = removal_of(tk_path(&t, name), 0);
+			r[i] = ak_removal_of(tk_path(&t, name), 0);
 			int fd = -1;
 			for (int steps = 0; i == most && steps < DIRS * FILES / 2; steps++) {
 				ck_assert(walk_remove_step(r[i], 0));
@@ -427,16 +403,16 @@ START_TEST(as_many_children_as_there_are_removals)
 			}
 			if (i == most)
 				break;
-			fd = step_aside(r[i]);
+			fd = ak_step_aside(r[i]);
 			ck_assert_int_ge(fd, 0);
-			send_to(fd, SIGSTOP);
+			ak_send_to(fd, SIGSTOP);
 		}
 		// There is room again.
 		walk_remove_free(r[0]);
-		ck_assert_int_ge(step_aside(r[most]), 0);
+		ck_assert_int_ge(ak_step_aside(r[most]), 0);
 		for (int i = 1; i <= most; i++)
 			walk_remove_free(r[i]);
-		assert_childless();
+		ak_assert_childless();
 	}
 	tk_release(&t);
 }
@@ -447,7 +423,7 @@ START_TEST(moved_source_is_removed_aside)
 {
 	struct tree t;
 	tk_init(&t, true);
-	if (able() && t.mounts) {
+	if (ak_able() && t.mounts) {
 		struct files_move *m;
 		int fds = tk_fds(), fd = -1;
 		make_tree("src");
@@ -459,111 +435,14 @@ START_TEST(moved_source_is_removed_aside)
 		while (fd < 0 && files_move_step(m, io_mono_ns()) == 1)
 			fd = files_move_fd(m);
 		ck_assert_int_ge(fd, 0);
-		await_end(fd);
+		ak_await_end(fd);
 		ck_assert_int_eq(files_move_step(m, 0), 0);
 		ck_assert_int_eq(files_move_fd(m), -1);
 		files_move_free(m);
 		ck_assert(!tk_exists("src"));
 		ck_assert_int_eq(tk_count("m/dst"), DIRS);
 		ck_assert_int_eq(tk_fds(), fds);
-		assert_childless();
-	}
-	tk_release(&t);
-}
-END_TEST
-
-static void make_file(const char *name, off_t size, bool sparse)
-{
-	int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(sparse ? ftruncate(fd, size) : posix_fallocate(fd, 0, size), 0);
-	close(fd);
-}
-
-// One call frees it, and would hold up the loop.
-START_TEST(large_file_is_removed_aside)
-{
-	static const struct {
-		off_t size;
-		bool sparse, linked, at_once, inside, aside;
-	} cases[] = {{.size = 16 << 20, .aside = true}, {.size = 16 << 20, .inside = true, .aside = true},
-		{.size = 1 << 20}, {.size = 16 << 20, .sparse = true}, {.size = 16 << 20, .linked = true},
-		{.size = 16 << 20, .at_once = true}, {.size = 16 << 20, .inside = true, .at_once = true}};
-	struct tree t;
-	tk_init(&t, false);
-	for (size_t i = 0; able() && i < sizeof cases / sizeof *cases; i++) {
-		const char *name = cases[i].inside ? "top/f" : "top";
-		int fds = tk_fds();
-		if (cases[i].inside)
-			tk_mkdir("top");
-		make_file(name, cases[i].size, cases[i].sparse);
-		if (cases[i].linked)
-			ck_assert_int_eq(link(name, "other"), 0);
-		struct walk_remove *r = removal_of(tk_path(&t, "top"), 0);
-		bool more = walk_remove_step(r, cases[i].at_once ? INT64_MAX : 0);
-		for (int steps = 0; more && walk_remove_fd(r) < 0 && steps < 3; steps++)
-			more = walk_remove_step(r, 0);
-		ck_assert_msg((walk_remove_fd(r) >= 0) == cases[i].aside, "case %zu", i);
-		ck_assert_int_eq(more, cases[i].aside);
-		if (more)
-			await_end(walk_remove_fd(r));
-		ck_assert(!walk_remove_step(r, 0));
-		ck_assert_int_eq(walk_remove_error(r, NULL), 0);
-		ck_assert_uint_eq(walk_remove_count(r), cases[i].inside ? 2 : 1);
-		ck_assert(!tk_exists("top"));
-		walk_remove_free(r);
-		ck_assert_int_eq(tk_fds(), fds);
-		assert_childless();
-		if (cases[i].linked)
-			ck_assert_int_eq(unlink("other"), 0);
-	}
-	tk_release(&t);
-}
-END_TEST
-
-START_TEST(child_with_a_large_file_is_killed)
-{
-	struct tree t;
-	tk_init(&t, false);
-	for (int done = 0; able() && done < 2; done++) {
-		make_file("top", 16 << 20, false);
-		struct walk_remove *r = removal_of(tk_path(&t, "top"), 0);
-		ck_assert(walk_remove_step(r, 0));
-		int fd = walk_remove_fd(r);
-		ck_assert_int_ge(fd, 0);
-		if (!done)
-			send_to(fd, SIGKILL);
-		await_end(fd);
-		ck_assert(!walk_remove_step(r, 0));
-		ck_assert_int_eq(walk_remove_error(r, NULL), 0);
-		ck_assert_uint_eq(walk_remove_count(r), 1);
-		ck_assert(!tk_exists("top"));
-		walk_remove_free(r);
-		assert_childless();
-	}
-	tk_release(&t);
-}
-END_TEST
-
-START_TEST(large_file_cannot_be_removed)
-{
-	struct tree t;
-	const char *where;
-	tk_init(&t, true);
-	if (able() && t.mounts) {
-		tk_mkdir("m");
-		tk_mount("m", 32 << 20);
-		make_file("m/top", 16 << 20, false);
-		ck_assert_int_eq(mount(NULL, "m", NULL, MS_REMOUNT | MS_RDONLY, NULL), 0);
-		struct walk_remove *r = removal_of(tk_path(&t, "m/top"), 0);
-		ck_assert(walk_remove_step(r, 0));
-		await_end(walk_remove_fd(r));
-		ck_assert(!walk_remove_step(r, 0));
-		ck_assert_int_eq(walk_remove_error(r, &where), -EROFS);
-		ck_assert_str_eq(where, tk_path(&t, "m/top"));
-		ck_assert_uint_eq(walk_remove_count(r), 0);
-		walk_remove_free(r);
-		assert_childless();
+		ak_assert_childless();
 	}
 	tk_release(&t);
 }
@@ -580,13 +459,11 @@ Suite *walk_aside_suite(void)
 	tcase_add_test(t, killed_child_leaves_the_rest);
 	tcase_add_test(t, child_outlives_its_removal);
 	tcase_add_test(t, child_is_seen_by_others);
+	tcase_add_test(t, child_closes_what_is_open);
 	tcase_add_test(t, child_on_the_only_cpu);
 	tcase_add_test(t, child_of_a_large_process);
 	tcase_add_loop_test(t, child_that_is_not_to_be_had, 0, 2);
 	tcase_add_test(t, as_many_children_as_there_are_removals);
 	tcase_add_test(t, moved_source_is_removed_aside);
-	tcase_add_test(t, large_file_is_removed_aside);
-	tcase_add_test(t, child_with_a_large_file_is_killed);
-	tcase_add_test(t, large_file_cannot_be_removed);
 	return s;
 }

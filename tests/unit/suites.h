@@ -46,6 +46,7 @@
 	X(proc) \
 	X(pty) \
 	X(journal) \
+	X(journal_open) \
 	X(hooks) \
 	X(proc_io) \
 	X(proc_record) \
@@ -66,7 +67,9 @@
 	X(json_scan) \
 	X(walk) \
 	X(walk_aside) \
+	X(walk_large) \
 	X(files) \
+	X(files_trust) \
 	X(files_writer) \
 	X(files_routes) \
 	X(signals) \

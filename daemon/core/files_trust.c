@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/core/files_priv.h"
+#include "daemon/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+// As many as the kernel follows.
+enum { LINKS_MAX = 40 };
+
+// A way under way.
+struct way {
+	int at;              // as far as it is gone
+	char rest[PATH_MAX]; // what is left of it
+	unsigned links;
+};
+
+// The next part of the rest, moved to NAME. False behind the last one.
+static bool next_part(struct way *w, char name[NAME_MAX + 2])
+{
+	size_t skip = strspn(w->rest, "/"), n = strcspn(w->rest + skip, "/");
+	if (n == 0)
+		return false;
+	size_t kept = n <= NAME_MAX ? n : NAME_MAX + 1; // which the kernel finds too long
+	memcpy(name, w->rest + skip, kept);
+	name[kept] = '\0';
+	memmove(w->rest, w->rest + skip + n, strlen(w->rest + skip + n) + 1);
+	return true;
+}
+
+static int go_to(struct way *w, int fd)
+{
+	if (fd < 0)
+		return -errno;
+	io_close(&w->at);
+	w->at = fd;
+	return 0;
+}
+
+static int from_root(struct way *w)
+{
+	return go_to(w, IO_AGAIN(open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)));
+}
+
+// LINK is a symlink in W's directory: the rest begins with where it leads.
+static int follow(struct way *w, int link, const struct stat *st)
+{
+	char text[PATH_MAX];
+	if ((st->st_uid != 0 && st->st_uid != geteuid()) || ++w->links > LINKS_MAX)
+		return -ELOOP;
+	ssize_t n = readlinkat(link, "", text, sizeof text);
+	if (n < 0)
+		return -errno;
+	size_t rest = strlen(w->rest);
+	if ((size_t)n + rest + 1 >= sizeof w->rest)
+		return -ENAMETOOLONG;
+	memmove(w->rest + n + 1, w->rest, rest + 1);
+	memcpy(w->rest, text, (size_t)n);
+	w->rest[n] = '/';
+	return n > 0 && text[0] == '/' ? from_root(w) : 0;
+}
+
+static int step(struct way *w, const char *name)
+{
+	struct stat st;
+	int fd = IO_AGAIN(openat(w->at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
+	if (fd < 0 || fstat(fd, &st) < 0) {
+		int rc = -errno;
+		io_close(&fd);
+		return rc;
+	}
+	if (!S_ISLNK(st.st_mode))
+		return go_to(w, fd);
+	int rc = follow(w, fd, &st);
+	io_close(&fd);
+	return rc;
+}
+
+static int walk_it(const char *path)
+{
+	struct way w = {.at = -1};
+	char name[NAME_MAX + 2];
+	struct stat st;
+	size_t n = strlen(path);
+	if (n >= sizeof w.rest)
+		return -ENAMETOOLONG;
+	memcpy(w.rest, path, n + 1);
+	int rc = from_root(&w);
+	while (rc == 0 && next_part(&w, name))
+		rc = step(&w, name);
+	if (rc == 0 && fstat(w.at, &st) < 0)
+		rc = -errno;
+	else if (rc == 0 && !S_ISDIR(st.st_mode))
+		rc = -ENOTDIR;
+	if (rc < 0)
+		io_close(&w.at);
+	return rc < 0 ? rc : w.at;
+}
+
+int files_open_trusted(const char *path)
+{
+	// In most cases there is no link at all, which one call says.
+	struct open_how how = {
+		.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+	long fd = IO_AGAIN(syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how));
+	return fd >= 0 ? (int)fd : walk_it(path);
+}
+
+int files_make_trusted(const char *path, const struct files_owner *owner)
+{
+	char parent[PATH_MAX];
+	size_t n = strlen(path);
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	if (n < 2 || path[0] != '/')
+		return -EINVAL;
+	if (n >= sizeof parent)
+		return -ENAMETOOLONG;
+	memcpy(parent, path, n);
+	parent[n] = '\0';
+	char *slash = strrchr(parent, '/');
+	*slash = '\0';
+	int at = files_open_trusted(slash == parent ? "/" : parent);
+	if (at < 0)
+		return at;
+	int rc = mkdirat(at, slash + 1, 0755) < 0 ? -errno : 0, fd = -1;
+	if (rc == 0) {
+		fd = IO_AGAIN(openat(at, slash + 1, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | FILES_OPEN));
+		rc = fd < 0 ? -errno : files_give(fd, owner);
+	}
+	io_close(&fd);
+	io_close(&at);
+	return rc;
+}
