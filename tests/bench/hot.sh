@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # hot.sh [DIR]: writes daemon/hot.ld anew, out of what runs from a start to the first answers and to the end of a command, under qemu's user
-# mode (which logs each instruction that it translates), with and without the init part. Needs qemu-user, curl and an x86_64; builds in DIR.
+# mode (which logs each instruction that it translates), with and without the init part and a workspace. Needs qemu-user, curl and an x86_64; builds in DIR.
 # Worth it after larger changes only: a name that is gone, or missing, does no harm.
 set -eu
 dir=$(realpath "${1:-$(mktemp -d)}")
@@ -10,9 +10,9 @@ make --no-print-directory BUILD="$dir" LDFLAGS="-Wl,--gc-sections -Wl,-Map=$dir/
 mkdir -p "$dir/workspace/.venv/bin"
 ln -sf /bin/true "$dir/workspace/.venv/bin/python3"
 
-run() { # run OPTION: once, with OPTION
-	timeout 60 qemu-x86_64 -cpu max -d in_asm -D "$dir/ran$1" "$dir/celld.debug" "$1" --retention 1 --listen "$a" --envd-listen "$b" \
-		--workspace "$dir/workspace" 2>"$dir/log" &
+run() { # run OPTION...: once, with them
+	timeout 60 qemu-x86_64 -cpu max -d in_asm -D "$dir/ran$1" "$dir/celld.debug" "$@" --retention 1 --listen "$a" --envd-listen "$b" \
+		2>"$dir/log" &
 	until grep -q ready: "$dir/log"; do sleep 1; done
 	curl -fsS -m 20 "http://$a/health" "http://$a/health" "http://$b/health" "http://$b/health"
 	curl -fsS -m 20 -H 'Connection: close' "http://$a/health" "http://$b/health"
@@ -27,8 +27,9 @@ run() { # run OPTION: once, with OPTION
 	kill -KILL $(pgrep -P "$top" || :) "$top" # how it ends is of no interest
 	wait $! || :
 }
-run --no-init
-run --init
+run --no-init --workspace "$dir/workspace"
+rm -rf "$dir/made"
+run --init --workspace "$dir/made" --venv off # which is made
 
 # Sections that were linked, and instructions that ran, each as "ADDRESS ..." with 16 digits: sorted together, what runs follows its section.
 awk '/^Linker script and memory map/ { on = 1 }
