@@ -267,7 +267,11 @@ START_TEST(requests_are_refused_or_cut)
 		free(pid);
 		h_tick();
 	}
+	// One that is accepted: the next daemon takes those that are not.
 	struct client *idle = client_connect(d);
+	client_request(idle, "GET", "/health", NULL, NULL, 0);
+	client_response(idle, &r);
+	ck_assert_int_eq(r.status, 204);
 	pid_t old = d->daemon;
 	d_signal(d, SIGUSR2);
 	for (int64_t end = h_now_ms() + h_scaled(4000); served < 20;) {
