@@ -90,6 +90,7 @@ static int make_workspace(const char *dir, const struct user *user)
 {
 	char path[PATH_MAX];
 	struct stat st;
+	const struct files_owner own = {geteuid(), getegid()};
 	size_t n = strlen(dir);
 	if (n >= sizeof path)
 		return -ENAMETOOLONG;
@@ -98,8 +99,9 @@ static int make_workspace(const char *dir, const struct user *user)
 		if (*p != '/')
 			continue;
 		*p = '\0';
-		if (mkdir(path, 0755) < 0 && errno != EEXIST)
-			return -errno;
+		int rc = stat(path, &st) < 0 ? files_make_trusted(path, &own) : 0;
+		if (rc < 0 && rc != -EEXIST)
+			return rc;
 		*p = '/';
 	}
 	if (stat(path, &st) < 0)

@@ -4,6 +4,7 @@
 #include "daemon/core/files_priv.h"
 #include "daemon/io.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -52,6 +53,20 @@ int files_unlink(int at, const char *name)
 	return unlinkat(at, name, 0) < 0 ? -errno : 0;
 }
 
+int files_unlink_known(const char *path, const struct stat *st)
+{
+	struct stat now;
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	char *dir = files_dirname(path);
+	int at = dir ? IO_AGAIN(open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC)) : -1;
+	int rc = !dir ? -ENOMEM : at < 0 || fstatat(at, name, &now, 0) < 0 ? -errno : 0;
+	if (rc == 0)
+		rc = now.st_dev == st->st_dev && now.st_ino == st->st_ino ? files_unlink(at, name) : -ESTALE;
+	io_close(&at);
+	free(dir);
+	return rc;
+}
+
 int files_give(int fd, const struct files_owner *owner)
 {
 	if (fchown(fd, owner->uid, owner->gid) == 0 || (errno == EPERM && geteuid() != 0))
@@ -59,16 +74,60 @@ int files_give(int fd, const struct files_owner *owner)
 	return -errno;
 }
 
+static bool is_dot(const char *name)
+{
+	return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+// Nothing is in the directory FD: 0, -EEXIST, or another negative errno.
+static int check_empty(int fd)
+{
+	_Alignas(struct dirent64) char entries[1024];
+	ssize_t n;
+	while ((n = getdents64(fd, entries, sizeof entries)) > 0) {
+		for (ssize_t at = 0; at < n;) {
+			const struct dirent64 *d = (const struct dirent64 *)(const void *)(entries + at);
+			if (!is_dot(d->d_name))
+				return -EEXIST;
+			at += d->d_reclen;
+		}
+	}
+	return n < 0 ? -errno : 0;
+}
+
+int files_open_made(int at, const char *name)
+{
+	int fd = IO_AGAIN(openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | FILES_OPEN));
+	int rc = fd < 0 ? -errno : check_empty(fd);
+	if (rc < 0)
+		io_close(&fd);
+	return rc < 0 ? rc : fd;
+}
+
+// The way there is gone once: whoever owns a directory on it could lead a second one elsewhere.
 static int make_dir(const char *path, const struct files_owner *owner)
 {
-	if (mkdir(path, 0755) < 0)
-		return -errno;
-	// By a descriptor: whoever owns the directory above could have put something else there.
-	int fd = IO_AGAIN(open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | FILES_OPEN));
-	if (fd < 0)
-		return -errno;
-	int rc = files_give(fd, owner);
+	size_t n = strlen(path), from;
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	for (from = n; from > 0 && path[from - 1] != '/'; from--)
+		;
+	char *dir = files_dirname(path), *name = strndup(path + from, n - from);
+	int at = dir && name ? IO_AGAIN(open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC)) : -1, fd = -1;
+	int rc = !dir || !name ? -ENOMEM : at < 0 ? -errno : 0;
+	if (rc == 0)
+		rc = mkdirat(at, *name ? name : ".", 0755) < 0 ? -errno : 0;
+	if (rc == 0) {
+		// One that stays ours may be full at once: cgroup's are.
+		fd = owner->uid != geteuid()
+			     ? files_open_made(at, name)
+			     : IO_AGAIN(openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | FILES_OPEN));
+		rc = fd >= 0 ? files_give(fd, owner) : owner->uid != geteuid() ? fd : -errno;
+	}
 	io_close(&fd);
+	io_close(&at);
+	free(dir);
+	free(name);
 	return rc;
 }
 

@@ -28,6 +28,8 @@ bool files_temp_name(const char *name);
 int files_rename(const char *from, const char *to);
 // unlinkat(2) of a file. 0 or negative errno.
 int files_unlink(int at, const char *name);
+// Removes the file PATH, or the link to it, if it is still ST's: whoever owns what is above it may have led the way elsewhere. -ESTALE if not.
+int files_unlink_known(const char *path, const struct stat *st);
 // Reads the symlink NAME of the directory AT (AT_FDCWD for a path). *OUT is the caller's. 0 or negative errno.
 int files_readlink(int at, const char *name, char **out);
 
@@ -37,6 +39,9 @@ int files_mkdir(const char *path, bool parents, const struct files_owner *owner)
 // Opens a directory (absolute PATH, O_PATH) by a way that nobody but root and celld's own user can have laid: commands of another user's may own what
 // is above it, or put links into a /tmp. The descriptor; -ELOOP for a symlink of somebody else's, -ENOTDIR, or the open's errno.
 int files_open_trusted(const char *path);
+// Opens the directory NAME of AT, which was made a moment ago: -EEXIST if there is something in it, since who owns AT may have put another in its
+// place, which is not to be given away.
+int files_open_made(int at, const char *name);
 // Makes a directory (absolute PATH, mode 0755) in one that is reached by such a way. 0 or negative errno: -EEXIST for whatever is there already.
 int files_make_trusted(const char *path, const struct files_owner *owner);
 

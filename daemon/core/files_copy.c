@@ -80,6 +80,10 @@ int files_copy_meta(int from, int to, const struct stat *st)
 {
 	// The mode last: a change of the owner clears bits of it, and an ACL among the attributes has its own idea of it.
 	int rc = files_give(to, &(struct files_owner){st->st_uid, st->st_gid});
+	// What the new one has from a directory's default is not of the old one: it may let others read it.
+	(void)fremovexattr(to, "system.posix_acl_access");
+	if (S_ISDIR(st->st_mode))
+		(void)fremovexattr(to, "system.posix_acl_default");
 	if (rc == 0)
 		rc = copy_xattrs(from, to);
 	if (rc == 0 && fchmod(to, st->st_mode & 07777) < 0)

@@ -24,9 +24,11 @@ enum phase {
 struct files_move {
 	enum phase phase;
 	char *source, *destination;
-	int from;            // the directory that has the source, O_PATH
+	int from,
+		to; // the directories that have the source and the destination, O_PATH: the ways there may be others' by and by
 	char *temp;          // the copy until it is whole, beside the destination
 	struct stat st;      // of the source
+	struct stat made;    // of a copy that is a directory; of a file nothing, so that no directory is taken for it
 	struct walk *walk;   // a source that is a directory
 	int root;            // its copy
 	int into;            // the copy of the directory the walk is in
@@ -173,10 +175,10 @@ static int on_leave(struct files_move *m, const struct walk_entry *e)
 	return go_to(m, rel, n > 0 ? n - 1 : 0);
 }
 
-static const char *source_name(const struct files_move *m)
+static const char *last_name(const char *path)
 {
-	const char *slash = strrchr(m->source, '/');
-	return slash ? slash + 1 : m->source;
+	const char *slash = strrchr(path, '/');
+	return slash ? slash + 1 : path;
 }
 
 static int fail_at(struct files_move *m, int rc, const char *path)
@@ -191,15 +193,15 @@ static int finish_copy(struct files_move *m)
 {
 	int rc = 0;
 	if (m->walk) {
-		int from = walk_open_dir(m->from, source_name(m));
+		int from = walk_open_dir(m->from, last_name(m->source));
 		rc = from < 0 ? from : finish_meta(from, m->root, &m->st);
 		io_close(&from);
 	}
 	if (rc == 0)
-		rc = files_rename(m->temp, m->destination);
+		rc = renameat(m->to, last_name(m->temp), m->to, last_name(m->destination)) < 0 ? -errno : 0;
 	if (rc < 0)
 		return rc;
-	rc = walk_remove_new(&m->remove, m->source, 0);
+	rc = walk_remove_at(&m->remove, m->from, m->source, &m->st);
 	m->phase = rc < 0 ? ENDED : REMOVING;
 	return rc;
 }
@@ -232,26 +234,40 @@ static int copy_step(struct files_move *m)
 
 // --- the whole ---
 
+static int open_above(const char *path)
+{
+	char *dir = files_dirname(path);
+	int fd = dir ? IO_AGAIN(open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC)) : -1;
+	int rc = !dir ? -ENOMEM : fd < 0 ? -errno : fd;
+	free(dir);
+	return rc;
+}
+
+static int open_both(struct files_move *m)
+{
+	m->from = open_above(m->source);
+	m->to = m->from < 0 ? m->from : open_above(m->destination);
+	return m->to < 0 ? m->to : 0;
+}
+
 static int start_copy(struct files_move *m)
 {
-	char *dir = files_dirname(m->source);
-	m->from = dir ? IO_AGAIN(open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC)) : -1;
-	free(dir);
-	if (!dir)
-		return -ENOMEM;
-	const char *name = source_name(m);
-	struct pair p = {m->from, AT_FDCWD, name, m->temp};
-	if (m->from < 0 || fstatat(m->from, name, &m->st, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
+	const char *name = last_name(m->source);
 	struct stat st;
-	if (lstat(m->destination, &st) == 0 && S_ISDIR(st.st_mode) != S_ISDIR(m->st.st_mode))
+	int rc = open_both(m);
+	if (rc == 0 && fstatat(m->from, name, &m->st, AT_SYMLINK_NOFOLLOW) < 0)
+		rc = -errno;
+	if (rc < 0)
+		return rc;
+	if (fstatat(m->to, last_name(m->destination), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		S_ISDIR(st.st_mode) != S_ISDIR(m->st.st_mode))
 		return S_ISDIR(st.st_mode) ? -EISDIR : -ENOTDIR;
-	int rc = begin(m, &p, &m->st);
+	rc = begin(m, &(struct pair){m->from, m->to, name, last_name(m->temp)}, &m->st);
 	if (rc < 0 || !S_ISDIR(m->st.st_mode))
 		return rc;
-	m->root = IO_AGAIN(open(m->temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | FILES_OPEN));
-	if (m->root < 0)
-		return -errno;
+	m->root = files_open_made(m->to, last_name(m->temp));
+	if (m->root < 0 || fstat(m->root, &m->made) < 0)
+		return m->root < 0 ? m->root : -errno;
 	rc = go_to(m, "", 0);
 	int fd = rc < 0 ? rc : walk_open_dir(m->from, name);
 	return fd < 0 ? fd : walk_new(&m->walk, fd, m->source);
@@ -272,7 +288,7 @@ static struct files_move *move_alloc(const char *source, const char *destination
 		return NULL;
 	char name[FILES_TEMP_SIZE];
 	files_temp_make(name);
-	m->from = m->root = m->into = m->in = m->out = -1;
+	m->from = m->to = m->root = m->into = m->in = m->out = -1;
 	m->source = without_slashes(source);
 	m->destination = without_slashes(destination);
 	char *dir = files_dirname(destination);
@@ -311,6 +327,7 @@ static void stop_copy(struct files_move *m)
 	io_close(&m->into);
 	io_close(&m->root);
 	io_close(&m->from);
+	io_close(&m->to);
 }
 
 static void fail(struct files_move *m, int rc)
@@ -320,8 +337,11 @@ static void fail(struct files_move *m, int rc)
 		m->phase = ENDED;
 		return;
 	}
+	int to = m->to;
+	m->to = -1;
 	stop_copy(m);
-	m->phase = walk_remove_new(&m->remove, m->temp, 0) < 0 ? ENDED : UNDOING;
+	m->phase = to < 0 || walk_remove_at(&m->remove, to, m->temp, &m->made) < 0 ? ENDED : UNDOING;
+	io_close(&to);
 }
 
 static void end_remove(struct files_move *m)

@@ -48,11 +48,24 @@ static int from_root(struct way *w)
 	return go_to(w, IO_AGAIN(open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)));
 }
 
+// Only root and the daemon's own user can put something into W's directory.
+static bool is_closed(const struct way *w)
+{
+	struct stat st;
+	return fstat(w->at, &st) == 0 && (st.st_uid == 0 || st.st_uid == geteuid()) && !(st.st_mode & 022);
+}
+
+// A link's owner says who made it, not who put it here: where hard links are not protected, anybody can give one of root's another name.
+static bool is_trusted(const struct way *w, const struct stat *link)
+{
+	return (link->st_uid == 0 || link->st_uid == geteuid()) && (link->st_nlink == 1 || is_closed(w));
+}
+
 // LINK is a symlink in W's directory: the rest begins with where it leads.
 static int follow(struct way *w, int link, const struct stat *st)
 {
 	char text[PATH_MAX];
-	if ((st->st_uid != 0 && st->st_uid != geteuid()) || ++w->links > LINKS_MAX)
+	if (!is_trusted(w, st) || ++w->links > LINKS_MAX)
 		return -ELOOP;
 	ssize_t n = readlinkat(link, "", text, sizeof text);
 	if (n < 0)
@@ -131,8 +144,8 @@ int files_make_trusted(const char *path, const struct files_owner *owner)
 		return at;
 	int rc = mkdirat(at, slash + 1, 0755) < 0 ? -errno : 0, fd = -1;
 	if (rc == 0) {
-		fd = IO_AGAIN(openat(at, slash + 1, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | FILES_OPEN));
-		rc = fd < 0 ? -errno : files_give(fd, owner);
+		fd = files_open_made(at, slash + 1);
+		rc = fd < 0 ? fd : files_give(fd, owner);
 	}
 	io_close(&fd);
 	io_close(&at);

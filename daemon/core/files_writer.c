@@ -198,8 +198,8 @@ static int open_old(struct files_writer *w, const struct files_write *spec)
 	if ((st.st_mode & S_IFMT) != (w->old.st_mode & S_IFMT))
 		return -EINVAL;
 	w->old = st;
-	// Who writes to /dev/null does not come to own it, nor what somebody's link points to: that may be any file.
-	w->give = spec->give && !device && !w->linked;
+	// Who writes to /dev/null does not come to own it, nor what somebody's link points to, or is a second name of: that may be any file.
+	w->give = spec->give && !device && !w->linked && st.st_nlink <= 1;
 	if (device)
 		w->way = WAY_DEVICE;
 	else if (spec->append && claimed(w))

@@ -87,7 +87,7 @@ static int open_dir(const struct journals *s, int dirfd, const char *name, bool 
 	if (made && mkdirat(dirfd, name, 0755) < 0)
 		return -errno;
 	if (made)
-		fd = open_part(dirfd, name, flags, 0);
+		fd = files_open_made(dirfd, name);
 	int rc = made && fd >= 0 ? give(s, fd) : 0;
 	if (rc < 0)
 		io_close(&fd);
@@ -119,6 +119,12 @@ static int check_file(int fd, struct stat *st)
 	if (fstat(fd, st) < 0)
 		return -errno;
 	return S_ISREG(st->st_mode) && st->st_nlink == 1 ? 0 : -ELOOP;
+}
+
+bool journals_made(const struct journals *s, const struct stat *st)
+{
+	// Who owns the directory may have moved somebody else's file here.
+	return S_ISREG(st->st_mode) && st->st_nlink == 1 && (s->uid == geteuid() || st->st_uid == s->uid);
 }
 
 static int create(const struct journals *s, int dirfd, const char *name)
@@ -158,6 +164,8 @@ static int open_append(const struct journals *s, int dirfd, const char *name, in
 	struct stat st = {0};
 	int fd = open_part(dirfd, name, O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY, 0);
 	int rc = fd < 0 ? fd : check_file(fd, &st);
+	if (rc == 0 && !journals_made(s, &st))
+		rc = -ELOOP;
 	*size = st.st_size;
 	if (rc == 0)
 		return fd;
@@ -328,7 +336,7 @@ static bool is_there(const struct journal *j, int64_t *size)
 	if (j->fd < 0 || fstatat(AT_FDCWD, j->path, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return false;
 	*size = st.st_size;
-	return st.st_dev == j->dev && st.st_ino == j->ino && S_ISREG(st.st_mode) && st.st_nlink == 1;
+	return st.st_dev == j->dev && st.st_ino == j->ino && journals_made(j->set, &st);
 }
 
 static int write_waiting(struct journal *j)

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 struct journals;
@@ -34,6 +35,8 @@ int journals_dir(const struct journals *s, const char *dir, bool make);
 int journals_create(const struct journals *s, int dirfd, const char *name);
 // An existing file, for reading, and its size. -ELOOP for what is no regular file, or one with a second name elsewhere.
 int journals_read(int dirfd, const char *name, int64_t *size);
+// A file may be one that was made here: a regular one with one name, of the right owner.
+bool journals_made(const struct journals *s, const struct stat *st);
 // Makes the file NAME with that text: it is there whole or not at all. 0 or negative errno.
 int journals_put(const struct journals *s, int dirfd, const char *name, const char *text);
 

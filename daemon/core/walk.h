@@ -72,6 +72,8 @@ struct walk_remove;
 // Prepares to remove PATH (absolute; a symlink is removed itself). Removes nothing yet. 0, or negative errno: -ENOENT, -EBUSY for a
 // mount point, -EINVAL for "/" and for paths that end in "." or "..".
 int walk_remove_new(struct walk_remove **out, const char *path, unsigned flags);
+// The same for the last name of PATH in the directory AT (copied), whatever PATH leads to by now; a directory there has to be ST's, or it is -ESTALE.
+int walk_remove_at(struct walk_remove **out, int at, const char *path, const struct stat *st);
 void walk_remove_free(struct walk_remove *r);
 // Goes on until UNTIL (io_mono_ns). True if there is more to do. A failure is noted, the rest is removed all the same. What takes more than
 // a few calls goes on in a child process if it can be, unless UNTIL is INT64_MAX: that is to the end, here.

@@ -24,6 +24,9 @@ struct walk_remove {
 	struct walk *walk; // NULL if there is nothing (more) to walk
 	bool single;       // the root is no directory and still there
 	int parent;        // of the root; with WALK_KEEP_ROOT itself: nobody can put another in its place
+	bool known;        // which directory the root is: DEV and INO
+	dev_t dev;
+	ino_t ino;
 	char *path;
 	const char *base; // the last part of path
 	unsigned flags;
@@ -61,11 +64,19 @@ static int start_pass(struct walk_remove *r, int fd)
 
 static int open_root(const struct walk_remove *r)
 {
-	return walk_open_dir(r->parent, r->flags & WALK_KEEP_ROOT ? "." : r->base);
+	struct stat st;
+	int fd = walk_open_dir(r->parent, r->flags & WALK_KEEP_ROOT ? "." : r->base);
+	if (fd < 0 || !r->known)
+		return fd;
+	int rc = fstat(fd, &st) < 0 ? -errno : 0;
+	if (rc == 0 && (st.st_dev != r->dev || st.st_ino != r->ino))
+		rc = -ESTALE;
+	if (rc < 0)
+		io_close(&fd);
+	return rc < 0 ? rc : fd;
 }
 
-// Opens the directory that has the root and finds the root's name.
-static int open_parent(struct walk_remove *r)
+static int cut_name(struct walk_remove *r)
 {
 	size_t n = strlen(r->path);
 	while (n > 1 && r->path[n - 1] == '/')
@@ -74,11 +85,19 @@ static int open_parent(struct walk_remove *r)
 	if (!slash)
 		return -EINVAL;
 	r->base = slash + 1;
-	if (!*r->base || strcmp(r->base, ".") == 0 || strcmp(r->base, "..") == 0)
-		return -EINVAL;
+	return !*r->base || strcmp(r->base, ".") == 0 || strcmp(r->base, "..") == 0 ? -EINVAL : 0;
+}
+
+// Opens the directory that has the root and finds the root's name.
+static int open_parent(struct walk_remove *r)
+{
+	int rc = cut_name(r);
+	if (rc < 0)
+		return rc;
+	char *slash = strrchr(r->path, '/');
 	*slash = '\0';
 	r->parent = IO_AGAIN(open(slash == r->path ? "/" : r->path, O_PATH | O_DIRECTORY | O_CLOEXEC));
-	int rc = r->parent < 0 ? -errno : 0;
+	rc = r->parent < 0 ? -errno : 0;
 	*slash = '/';
 	return rc;
 }
@@ -89,15 +108,35 @@ static int open_kept(struct walk_remove *r)
 	return r->parent < 0 ? r->parent : 0;
 }
 
-int walk_remove_new(struct walk_remove **out, const char *path, unsigned flags)
+static int open_given(struct walk_remove *r, int at, const struct stat *st)
+{
+	int rc = cut_name(r);
+	if (rc < 0)
+		return rc;
+	r->known = true;
+	r->dev = st->st_dev;
+	r->ino = st->st_ino;
+	r->parent = fcntl(at, F_DUPFD_CLOEXEC, 3);
+	return r->parent < 0 ? -errno : 0;
+}
+
+static struct walk_remove *remove_alloc(const char *path, unsigned flags)
 {
 	struct walk_remove *r = calloc(1, sizeof *r);
 	if (!r)
-		return -ENOMEM;
+		return NULL;
 	r->parent = -1;
 	r->flags = flags;
 	r->path = strdup(path);
-	int rc = !r->path ? -ENOMEM : flags & WALK_KEEP_ROOT ? open_kept(r) : open_parent(r);
+	if (r->path)
+		return r;
+	free(r);
+	return NULL;
+}
+
+// RC: of the opening of its parent.
+static int begin(struct walk_remove **out, struct walk_remove *r, int rc)
+{
 	if (rc == 0) {
 		rc = start_pass(r, open_root(r));
 		r->single = (rc == -ENOTDIR || rc == -ELOOP) && r->base;
@@ -108,6 +147,18 @@ int walk_remove_new(struct walk_remove **out, const char *path, unsigned flags)
 	}
 	*out = r;
 	return 0;
+}
+
+int walk_remove_new(struct walk_remove **out, const char *path, unsigned flags)
+{
+	struct walk_remove *r = remove_alloc(path, flags);
+	return r ? begin(out, r, flags & WALK_KEEP_ROOT ? open_kept(r) : open_parent(r)) : -ENOMEM;
+}
+
+int walk_remove_at(struct walk_remove **out, int at, const char *path, const struct stat *st)
+{
+	struct walk_remove *r = remove_alloc(path, 0);
+	return r ? begin(out, r, open_given(r, at, st)) : -ENOMEM;
 }
 
 void walk_remove_free(struct walk_remove *r)

@@ -7,8 +7,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define BUNDLE "/etc/ssl/certs/ca-certificates.crt"
@@ -137,18 +137,23 @@ int control_hosts(const char *ip)
 
 void control_mark(void)
 {
-	static const char dir[] = "/run/e2b", path[] = "/run/e2b/.E2B_SANDBOX";
+	static const char dir[] = "/run/e2b", name[] = ".E2B_SANDBOX", temp[] = ".E2B_SANDBOX.new";
 	char is[sizeof CONTROL_SANDBOX + 1];
-	// A file that is emptied and written again goes to the disk at once.
-	if (io_read_file_now(path, is, sizeof is) >= 0 && strcmp(is, CONTROL_SANDBOX) == 0)
+	// A file that is replaced goes to the disk at once.
+	if (io_read_file_now("/run/e2b/.E2B_SANDBOX", is, sizeof is) >= 0 && strcmp(is, CONTROL_SANDBOX) == 0)
 		return;
-	if (mkdir(dir, 0755) < 0 && errno != EEXIST)
-		return;
-	int fd = IO_AGAIN(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0444));
-	if (fd < 0)
-		return;
-	(void)io_write(fd, CONTROL_SANDBOX, sizeof CONTROL_SANDBOX - 1);
+	// Where commands can write to /run, anything may be there: a pipe that nobody reads, another name of a file elsewhere.
+	(void)files_make_trusted(dir, &(struct files_owner){geteuid(), getegid()});
+	int at = files_open_trusted(dir), fd = -1;
+	if (at >= 0) {
+		(void)files_unlink(at, temp);
+		fd = IO_AGAIN(openat(at, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444));
+	}
+	if (fd >= 0 &&
+		(io_write(fd, CONTROL_SANDBOX, sizeof CONTROL_SANDBOX - 1) < 0 || renameat(at, temp, at, name) < 0))
+		(void)files_unlink(at, temp);
 	io_close(&fd);
+	io_close(&at);
 }
 
 // The binary comes by other ways than this request (contract B leaves it open).

@@ -16,6 +16,7 @@ enum { SOURCES_MAX = 10000 };
 struct source {
 	const char *given; // of the document
 	char *path;
+	struct stat st; // of what was read
 };
 
 struct compose {
@@ -48,11 +49,13 @@ static void compose_free(struct compose *m)
 
 // --- the work ---
 
-static int open_source(struct compose *m, const struct source *s)
+static int open_source(struct compose *m, struct source *s)
 {
 	char text[128];
 	int64_t size;
 	int rc = files_open_read(s->path, INT64_MAX, &m->fd, &size);
+	if (rc == 0 && fstat(m->fd, &s->st) < 0)
+		rc = -errno;
 	return rc < 0 ? err_http(&m->err, rc == -ENOENT ? 404 : 500, ERR_INTERNAL,
 				"error opening source file: open %s: %s", s->path, files_text(rc, text))
 		      : 0;
@@ -79,7 +82,7 @@ static int finish(struct compose *m)
 	if (files_meta_store(&none, m->put.path, &m->err) < 0)
 		return -1;
 	for (size_t i = 0; i < m->count; i++)
-		(void)files_unlink(AT_FDCWD, m->sources[i].path);
+		(void)files_unlink_known(m->sources[i].path, &m->sources[i].st);
 	return 0;
 }
 

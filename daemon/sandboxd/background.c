@@ -123,7 +123,7 @@ static int settle_file(const struct bg_run *run, int dirfd, const char *plain, c
 	size_t n = strlen(text);
 	hidden(name, plain);
 	int fd = IO_AGAIN(openat(dirfd, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-	bool ok = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1;
+	bool ok = fd >= 0 && fstat(fd, &st) == 0 && journals_made(run->ws->journals, &st);
 	ok = ok && io_pwrite(fd, text, n, 0) == 0 && IO_AGAIN(ftruncate(fd, (off_t)n)) == 0;
 	io_close(&fd);
 	if (ok && renameat(dirfd, name, dirfd, plain) == 0)
@@ -241,13 +241,13 @@ static void attach(struct bg_run *run)
 // --- those of an earlier daemon ---
 
 // Its output file, to be gone on with from *SIZE. Negative errno if it is not what was made.
-static int reopen(int dirfd, const char *name, uint64_t *size)
+static int reopen(const struct journals *set, int dirfd, const char *name, uint64_t *size)
 {
 	struct stat st;
 	int fd = IO_AGAIN(openat(dirfd, name, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 	if (fd < 0)
 		return -errno;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1) {
+	if (fstat(fd, &st) == 0 && journals_made(set, &st)) {
 		*size = (uint64_t)st.st_size;
 		return fd;
 	}
@@ -261,7 +261,8 @@ static void reopen_files(struct bg_run *run, uint64_t size[OUTPUT_CHANNELS])
 	if (dirfd >= 0)
 		show_files(run, dirfd); // again, if the daemon died before it was through with that
 	for (int i = 0; i < 2; i++) {
-		int fd = dirfd < 0 ? dirfd : reopen(dirfd, out_names[i], &size[i ? OUTPUT_STDERR : OUTPUT_STDOUT]);
+		uint64_t *at = &size[i ? OUTPUT_STDERR : OUTPUT_STDOUT];
+		int fd = dirfd < 0 ? dirfd : reopen(run->ws->journals, dirfd, out_names[i], at);
 		run->out[i] = fd < 0 ? -1 : fd;
 		run->lost |= fd < 0;
 		if (fd < 0)

@@ -4,6 +4,7 @@
 #include "tests/integration/workkit.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/fs.h>
 #include <sched.h>
 #include <signal.h>
@@ -14,6 +15,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
@@ -301,6 +303,28 @@ START_TEST(link_leads_elsewhere)
 }
 END_TEST
 
+// A command of an earlier life has put a link where a directory of the way would be.
+START_TEST(workspace_is_made_elsewhere)
+{
+	if (geteuid() != 0)
+		return;
+	const char *celld = getenv("CELLD");
+	char dir[] = "/tmp/celld-made-XXXXXX", path[64], line[PATH_MAX + 256];
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+	(void)snprintf(path, sizeof path, "%s/kept", dir);
+	ck_assert_int_eq(mkdir(path, 0755), 0);
+	(void)snprintf(path, sizeof path, "%s/a", dir);
+	ck_assert(symlink("kept", path) == 0 && lchown(path, 65534, 65534) == 0);
+	(void)snprintf(line, sizeof line,
+		"timeout 9 %s --listen 127.0.0.1:0 --envd-listen off --workspace %s/a/b/ws 2>/dev/null",
+		celld && *celld ? celld : "build/celld", dir);
+	ck_assert_int_eq(WEXITSTATUS(system(line)), 1);
+	(void)snprintf(path, sizeof path, "%s/kept", dir);
+	ck_assert_msg(rmdir(path) == 0, "something was made in it");
+	guard_remove_tree(dir);
+}
+END_TEST
+
 START_TEST(workspace_that_is_gone)
 {
 	struct testd *d = d_start();
@@ -494,6 +518,7 @@ Suite *workspace_suite(void)
 	tcase_add_test(tc, leftover_is_an_error);
 	tcase_add_test(tc, mount_points_stay);
 	tcase_add_test(tc, link_leads_elsewhere);
+	tcase_add_test(tc, workspace_is_made_elsewhere);
 	tcase_add_test(tc, workspace_that_is_gone);
 	tcase_add_test(tc, many_resets_leak_nothing);
 	tc = h_tcase(s, "venv", 40);

@@ -70,6 +70,7 @@
 	X(walk_large) \
 	X(files) \
 	X(files_trust) \
+	X(planted) \
 	X(files_writer) \
 	X(files_routes) \
 	X(signals) \
