@@ -111,6 +111,14 @@ void io_close(int *fd)
 	errno = saved;
 }
 
+int io_close_written(int *fd)
+{
+	int saved = errno, rc = close(*fd) < 0 && errno != EINTR ? -errno : 0;
+	*fd = -1;
+	errno = saved;
+	return rc;
+}
+
 ssize_t io_pending(int fd)
 {
 	int n = 0;

@@ -39,6 +39,8 @@ int io_pipe(int fds[2]);
 int io_set_nonblock(int fd);
 // Closes *FD if it is >= 0 and sets it to -1; keeps errno.
 void io_close(int *fd);
+// The same, and tells what was said then: some file systems (NFS, FUSE) only find out now that they cannot keep what was written. 0 or negative errno.
+int io_close_written(int *fd);
 // Bytes waiting in a pipe or socket (FIONREAD), or negative errno.
 ssize_t io_pending(int fd);
 // Reads a small file whole (a /proc or token file), NUL-terminated: bytes read, at most N-1 (-EFBIG if there is more).

@@ -69,9 +69,12 @@ int files_unlink_known(const char *path, const struct stat *st)
 
 int files_give(int fd, const struct files_owner *owner)
 {
+	struct stat st;
 	if (fchown(fd, owner->uid, owner->gid) == 0 || (errno == EPERM && geteuid() != 0))
 		return 0;
-	return -errno;
+	int rc = -errno;
+	// Where nobody can change it, it may be whose it is to be.
+	return fstat(fd, &st) == 0 && st.st_uid == owner->uid && st.st_gid == owner->gid ? 0 : rc;
 }
 
 static bool is_dot(const char *name)

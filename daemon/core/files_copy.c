@@ -76,6 +76,15 @@ static int copy_xattrs(int from, int to)
 	return rc;
 }
 
+static int copy_mode(int to, mode_t mode)
+{
+	struct stat st;
+	if (fchmod(to, mode) == 0)
+		return 0;
+	int rc = -errno;
+	return fstat(to, &st) == 0 && (st.st_mode & 07777) == mode ? 0 : rc;
+}
+
 int files_copy_meta(int from, int to, const struct stat *st)
 {
 	// The mode last: a change of the owner clears bits of it, and an ACL among the attributes has its own idea of it.
@@ -86,7 +95,5 @@ int files_copy_meta(int from, int to, const struct stat *st)
 		(void)fremovexattr(to, "system.posix_acl_default");
 	if (rc == 0)
 		rc = copy_xattrs(from, to);
-	if (rc == 0 && fchmod(to, st->st_mode & 07777) < 0)
-		rc = -errno;
-	return rc;
+	return rc < 0 ? rc : copy_mode(to, st->st_mode & 07777);
 }

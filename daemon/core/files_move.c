@@ -79,24 +79,42 @@ static int open_file(struct files_move *m, const struct pair *p)
 static int finish_meta(int from, int to, const struct stat *st)
 {
 	int rc = files_copy_meta(from, to, st);
-	if (rc == 0 && futimens(to, (const struct timespec[]){st->st_atim, st->st_mtim}) < 0)
+	if (rc == 0 && futimens(to, (const struct timespec[]){st->st_atim, st->st_mtim}) < 0 && errno != ENOSYS &&
+		errno != EOPNOTSUPP && errno != EPERM)
 		rc = -errno;
 	return rc;
+}
+
+// A hole stays one: written out it might be more than any disk has. 0 or negative errno.
+static int skip_hole(struct files_move *m)
+{
+	if (m->file_st.st_blocks >= m->file_st.st_size / 512)
+		return 0;
+	off_t at = lseek(m->in, 0, SEEK_CUR), data = at < 0 ? at : lseek(m->in, at, SEEK_DATA);
+	if (data < 0 && errno == ENXIO && at < m->file_st.st_size)
+		data = lseek(m->in, m->file_st.st_size, SEEK_SET);
+	if (data <= at) // or nobody knows; the position is as it was
+		return 0;
+	if (lseek(m->out, data, SEEK_SET) < 0 || IO_AGAIN(ftruncate(m->out, data)) < 0)
+		return -errno;
+	return 0;
 }
 
 static int copy_piece(struct files_move *m)
 {
 	if (!m->piece && !(m->piece = malloc(PIECE)))
 		return -ENOMEM;
+	int hole = skip_hole(m);
+	if (hole < 0)
+		return hole;
 	ssize_t n = io_read(m->in, m->piece, PIECE);
 	if (n < 0)
 		return (int)n;
-	int rc = n > 0 ? files_write_all(m->out, m->piece, (size_t)n) : finish_meta(m->in, m->out, &m->file_st);
 	if (n > 0)
-		return rc;
+		return files_write_all(m->out, m->piece, (size_t)n);
+	int rc = finish_meta(m->in, m->out, &m->file_st), kept = io_close_written(&m->out);
 	io_close(&m->in);
-	io_close(&m->out);
-	return rc;
+	return rc < 0 ? rc : kept;
 }
 
 // Makes the copy of what ST says, and for a file or directory more is to come. Special files stay where they are.

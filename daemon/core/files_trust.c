@@ -16,7 +16,7 @@ enum { LINKS_MAX = 40 };
 
 // A way under way.
 struct way {
-	int at;              // as far as it is gone
+	int at;              // as far as it is gone; -1 = the root directory
 	char rest[PATH_MAX]; // what is left of it
 	unsigned links;
 };
@@ -34,25 +34,28 @@ static bool next_part(struct way *w, char name[NAME_MAX + 2])
 	return true;
 }
 
-static int go_to(struct way *w, int fd)
+static void go_to(struct way *w, int fd)
 {
-	if (fd < 0)
-		return -errno;
 	io_close(&w->at);
 	w->at = fd;
-	return 0;
 }
 
-static int from_root(struct way *w)
+// What is in the root directory is opened by its whole name: emulators and fakeroots know that alone.
+static int open_here(const struct way *w, const char *name)
 {
-	return go_to(w, IO_AGAIN(open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)));
+	char whole[NAME_MAX + 3] = "/";
+	if (w->at < 0)
+		memcpy(whole + 1, name, strlen(name) + 1);
+	int fd = IO_AGAIN(openat(w->at, w->at < 0 ? whole : name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
+	return fd < 0 ? -errno : fd;
 }
 
 // Only root and the daemon's own user can put something into W's directory.
 static bool is_closed(const struct way *w)
 {
 	struct stat st;
-	return fstat(w->at, &st) == 0 && (st.st_uid == 0 || st.st_uid == geteuid()) && !(st.st_mode & 022);
+	return (w->at < 0 ? stat("/", &st) : fstat(w->at, &st)) == 0 && (st.st_uid == 0 || st.st_uid == geteuid()) &&
+	       !(st.st_mode & 022);
 }
 
 // A link's owner says who made it, not who put it here: where hard links are not protected, anybody can give one of root's another name.
@@ -76,23 +79,23 @@ static int follow(struct way *w, int link, const struct stat *st)
 	memmove(w->rest + n + 1, w->rest, rest + 1);
 	memcpy(w->rest, text, (size_t)n);
 	w->rest[n] = '/';
-	return n > 0 && text[0] == '/' ? from_root(w) : 0;
+	if (n > 0 && text[0] == '/')
+		go_to(w, -1);
+	return 0;
 }
 
 static int step(struct way *w, const char *name)
 {
 	struct stat st;
-	int fd = IO_AGAIN(openat(w->at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
-	if (fd < 0 || fstat(fd, &st) < 0) {
-		int rc = -errno;
+	int fd = open_here(w, name);
+	if (fd < 0)
+		return fd;
+	int rc = fstat(fd, &st) < 0 ? -errno : S_ISLNK(st.st_mode) ? follow(w, fd, &st) : 1;
+	if (rc > 0)
+		go_to(w, fd);
+	else
 		io_close(&fd);
-		return rc;
-	}
-	if (!S_ISLNK(st.st_mode))
-		return go_to(w, fd);
-	int rc = follow(w, fd, &st);
-	io_close(&fd);
-	return rc;
+	return rc < 0 ? rc : 0;
 }
 
 static int walk_it(const char *path)
@@ -104,9 +107,11 @@ static int walk_it(const char *path)
 	if (n >= sizeof w.rest)
 		return -ENAMETOOLONG;
 	memcpy(w.rest, path, n + 1);
-	int rc = from_root(&w);
+	int rc = 0;
 	while (rc == 0 && next_part(&w, name))
 		rc = step(&w, name);
+	if (rc == 0 && w.at < 0)
+		w.at = IO_AGAIN(open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
 	if (rc == 0 && fstat(w.at, &st) < 0)
 		rc = -errno;
 	else if (rc == 0 && !S_ISDIR(st.st_mode))

@@ -5,12 +5,14 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 enum { LINKS_MAX = 40, RACES_MAX = 8 };
@@ -319,9 +321,50 @@ static off_t cut_step(const struct stat *st)
 	return step > CUT_MIN ? step : CUT_MIN;
 }
 
-static int write_in_place(struct files_writer *w)
+// Has the file system keep what FD was given, as far as it does so at a close; without a descriptor left for that nobody can say. 0 or negative errno.
+static int settle(int fd)
+{
+	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	return copy < 0 ? 0 : io_close_written(&copy);
+}
+
+// What the new content takes the place of: a network may promise room and lose what comes. *N bytes, the caller's; NULL if there are none, or
+// none to be had. 0 or -ENOMEM.
+static int save(const struct files_writer *w, char **out, size_t *n)
+{
+	struct stat st;
+	char *old = NULL;
+	int rc = 0;
+	*n = (off_t)buf_len(&w->mem) < w->old.st_size ? buf_len(&w->mem) : (size_t)w->old.st_size;
+	int fd = *n ? IO_AGAIN(openat(w->dir, w->base, O_RDONLY | O_NOFOLLOW | FILES_OPEN)) : -1;
+	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_dev == w->old.st_dev && st.st_ino == w->old.st_ino)
+		rc = (old = malloc(*n)) ? 0 : -ENOMEM;
+	if (old && io_pread(fd, old, *n, 0) != (ssize_t)*n) {
+		free(old);
+		old = NULL;
+	}
+	io_close(&fd);
+	*out = old;
+	return rc;
+}
+
+// The old content again, as far as something was written over it.
+static void restore(struct files_writer *w, const char *old, size_t n)
+{
+	if (!old || w->written == 0 || io_pwrite(w->fd, old, w->written < n ? (size_t)w->written : n, 0) < 0)
+		return;
+	if ((off_t)w->written <= w->old.st_size || cut_target(w, w->old.st_size) == 0)
+		w->written = 0;
+}
+
+// OLD: N bytes of what is there, or NULL.
+static int write_in_place(struct files_writer *w, const char *old, size_t n)
 {
 	int rc = put_target(w, buf_data(&w->mem), buf_len(&w->mem));
+	if (rc == 0)
+		rc = settle(w->fd);
+	if (rc < 0)
+		restore(w, old, n);
 	if (rc < 0)
 		return rc;
 	w->step = cut_step(&w->old);
@@ -337,9 +380,23 @@ static int give(const struct files_writer *w, int fd)
 	return w->give ? files_give(fd, &w->owner) : 0;
 }
 
+// True for file systems that never write over what they have: what they promise for bytes that are there already is nothing worth.
+static bool copies_on_write(int fd)
+{
+	static const uint32_t magics[] = {BTRFS_SUPER_MAGIC, 0x2fc12fc1 /* ZFS */, 0xca451a4e /* bcachefs */};
+	struct statfs fs;
+	bool found = false;
+	int rc = IO_AGAIN(fstatfs(fd, &fs));
+	for (size_t i = 0; rc == 0 && i < sizeof magics / sizeof *magics; i++)
+		found |= (uint32_t)fs.f_type == magics[i]; // it may be signed
+	return found;
+}
+
 // Room for SIZE bytes in the old file before it is touched. -EOPNOTSUPP if nobody can promise it.
 static int reserve(const struct files_writer *w, off_t size)
 {
+	if (size > 0 && w->old.st_size > 0 && copies_on_write(w->fd))
+		return -EOPNOTSUPP;
 	if (size == 0 || IO_AGAIN(fallocate(w->fd, FALLOC_FL_KEEP_SIZE, 0, size)) == 0)
 		return 0;
 	int rc = -errno;
@@ -371,6 +428,8 @@ static int put_beside(struct files_writer *w)
 
 static int put_memory(struct files_writer *w)
 {
+	char *old = NULL;
+	size_t n = 0;
 	int rc = reserve(w, (off_t)buf_len(&w->mem));
 	// Settings of /proc have no content to lose. Those of /sys say that they have; there is no file to be made beside them.
 	if (rc == -EOPNOTSUPP && w->old.st_size > 0) {
@@ -380,8 +439,13 @@ static int put_memory(struct files_writer *w)
 		rc = rc == -EACCES || rc == -EPERM || rc == -EROFS ? 0 : rc;
 	} else if (rc == -EOPNOTSUPP) {
 		rc = 0;
+	} else if (rc == 0) {
+		rc = save(w, &old, &n);
 	}
-	return rc < 0 ? rc : write_in_place(w);
+	if (rc == 0)
+		rc = write_in_place(w, old, n);
+	free(old);
+	return rc;
 }
 
 // The owner first: whoever watches sees that before the content.
@@ -420,9 +484,9 @@ static int copy_back(struct files_writer *w)
 	ssize_t n = io_pread(w->tmp, w->copy, COPY_MAX, (off_t)w->written);
 	if (n < 0)
 		return (int)n;
-	if (n == 0)
-		return cut_target(w, (off_t)w->written);
-	int rc = put_target(w, w->copy, (size_t)n);
+	int rc = n > 0 ? put_target(w, w->copy, (size_t)n) : cut_target(w, (off_t)w->written);
+	if (rc == 0 && n == 0)
+		return settle(w->fd);
 	return rc < 0 ? rc : 1;
 }
 
@@ -431,6 +495,8 @@ static int commit_temp(struct files_writer *w)
 	if (w->copy)
 		return copy_back(w);
 	int rc = give(w, w->tmp);
+	if (rc == 0)
+		rc = settle(w->tmp);
 	if (rc < 0)
 		return rc;
 	if (renameat(w->dir, w->tmp_name, w->dir, w->base) == 0) {
@@ -448,6 +514,10 @@ int files_writer_commit(struct files_writer *w)
 		rc = commit_memory(w);
 	else if (rc == 0 && w->way == WAY_TEMP)
 		rc = commit_temp(w);
+	else if (rc == 0 && w->way == WAY_NEW)
+		rc = io_close_written(&w->fd);
+	else if (rc == 0 && w->way == WAY_APPEND)
+		rc = settle(w->fd);
 	w->err = rc < 0 ? rc : 0;
 	w->done = rc == 0;
 	return rc;
@@ -485,9 +555,10 @@ void files_writer_free(struct files_writer *w)
 		return;
 	if (!w->done)
 		undo(w);
-	if (w->tmp >= 0)
+	bool beside = w->tmp >= 0;
+	io_close(&w->tmp); // first: what is open some file systems only rename
+	if (beside)
 		(void)unlinkat(w->dir, w->tmp_name, 0);
-	io_close(&w->tmp);
 	io_close(&w->fd);
 	io_close(&w->dir);
 	buf_release(&w->mem);

@@ -72,6 +72,7 @@
 	X(files_trust) \
 	X(planted) \
 	X(files_writer) \
+	X(files_odd) \
 	X(files_routes) \
 	X(signals) \
 	X(watch) \
